@@ -1,0 +1,1 @@
+"""REST API and dashboard (FastAPI); installed as `queue_manager_api`."""

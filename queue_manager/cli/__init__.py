@@ -1,0 +1,1 @@
+"""Command line: `queue-manager`, alias `qm`."""

@@ -1,0 +1,1 @@
+"""Loops of the leader: intake, admission cycle, executors, drain, nodes, timed jobs."""

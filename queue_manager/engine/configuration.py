@@ -1,0 +1,164 @@
+"""The configuration the engine decides by: topologies, flavors, cohorts, queues, policies. Amounts in base units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from queue_manager.engine.workload import Requirement, Taint, Toleration
+
+
+class Cell(NamedTuple):
+    """What quota is counted in: one resource of one flavor."""
+
+    flavor: str
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class CellQuota:
+    """Quota of one node for one cell; a limit of None is no limit (kueue.md 2.1)."""
+
+    nominal: int
+    borrowing_limit: int | None = None
+    lending_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorQuotas:
+    """Quotas of one flavor, by resource name."""
+
+    flavor: str
+    quotas: Mapping[str, CellQuota]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceGroup:
+    """Resources that take their flavor together; flavors are tried in order."""
+
+    resources: tuple[str, ...]
+    flavors: tuple[FlavorQuotas, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Node label keys from the widest level to the narrowest."""
+
+    name: str
+    levels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Flavor:
+    """A kind of capacity. Nodes belong to it by `node_labels`; with a topology, pods are placed on real nodes."""
+
+    name: str
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    node_taints: tuple[Taint, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    topology: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """Inner node of the queue tree; `parent` is "" at the root. Its quota is an extra pool for its children."""
+
+    name: str
+    parent: str = ""
+    resource_groups: tuple[ResourceGroup, ...] = ()
+    weight_milli: int = 1000
+
+
+class QueueingStrategy(StrEnum):
+    STRICT_FIFO = "StrictFIFO"
+    BEST_EFFORT_FIFO = "BestEffortFIFO"
+
+
+class PreemptionPolicy(StrEnum):
+    """Which workloads may be evicted; names as in Kueue."""
+
+    NEVER = "Never"
+    LOWER_PRIORITY = "LowerPriority"
+    LOWER_OR_NEWER_EQUAL_PRIORITY = "LowerOrNewerEqualPriority"
+    ANY = "Any"
+
+
+class FlavorFungibility(StrEnum):
+    MAY_STOP_SEARCH = "MayStopSearch"
+    TRY_NEXT_FLAVOR = "TryNextFlavor"
+
+
+class FlavorPreference(StrEnum):
+    BORROWING_OVER_PREEMPTION = "BorrowingOverPreemption"
+    PREEMPTION_OVER_BORROWING = "PreemptionOverBorrowing"
+
+
+class StopPolicy(StrEnum):
+    NONE = "None"
+    HOLD = "Hold"
+    HOLD_AND_DRAIN = "HoldAndDrain"
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """`borrow_priority_threshold` is the highest victim priority for borrow-within-cohort; None is no threshold."""
+
+    within_queue: PreemptionPolicy = PreemptionPolicy.NEVER
+    reclaim_within_cohort: PreemptionPolicy = PreemptionPolicy.NEVER
+    borrow_within_cohort: PreemptionPolicy = PreemptionPolicy.NEVER
+    borrow_priority_threshold: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Leaf of the queue tree. `namespace_selector` None selects no namespace, () every one. `inactive` says why, or ""."""
+
+    name: str
+    cohort: str = ""
+    resource_groups: tuple[ResourceGroup, ...] = ()
+    strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
+    preemption: Preemption = Preemption()
+    when_can_borrow: FlavorFungibility = FlavorFungibility.MAY_STOP_SEARCH
+    when_can_preempt: FlavorFungibility = FlavorFungibility.TRY_NEXT_FLAVOR
+    flavor_preference: FlavorPreference = FlavorPreference.BORROWING_OVER_PREEMPTION
+    namespace_selector: tuple[Requirement, ...] | None = ()
+    stop_policy: StopPolicy = StopPolicy.NONE
+    weight_milli: int = 1000
+    inactive: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """Rules of ours that change outcomes against Kueue's; all on in the product (design, section 5)."""
+
+    hold_freed_quota: bool = True
+    stages: bool = True
+    next_flavor_after_topology: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One consistent configuration, keyed by name. `excluded_prefixes` are resource name prefixes that quota ignores."""
+
+    topologies: Mapping[str, Topology] = field(default_factory=dict)
+    flavors: Mapping[str, Flavor] = field(default_factory=dict)
+    cohorts: Mapping[str, Cohort] = field(default_factory=dict)
+    queues: Mapping[str, Queue] = field(default_factory=dict)
+    policies: Policies = Policies()
+    excluded_prefixes: tuple[str, ...] = ()
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A cluster node. `foreign` is what pods that we do not manage use on it, `pods` (a count) included."""
+
+    name: str
+    labels: Mapping[str, str]
+    allocatable: Mapping[str, int]
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    unschedulable: bool = False
+    foreign: Mapping[str, int] = field(default_factory=dict)

@@ -1,0 +1,133 @@
+"""What the engine decides: admissions, evictions, and a reason with numbers for each workload that waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from queue_manager.engine.configuration import Cell
+
+
+class Reason(StrEnum):
+    """Why a workload waits (design, section 7)."""
+
+    WAITING_FOR_QUOTA = "WaitingForQuota"
+    EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+    NO_MATCHING_FLAVOR = "NoMatchingFlavor"
+    TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
+    NOT_EVALUATED = "NotEvaluated"
+    PENDING_EVALUATION = "PendingEvaluation"
+    WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
+    MISCONFIGURED = "Misconfigured"
+    INACTIVE = "Inactive"
+    BACKOFF = "Backoff"
+
+
+class BlockerType(StrEnum):
+    """What stands in the way."""
+
+    QUOTA = "Quota"
+    MAX_QUOTA = "MaxQuota"
+    FLAVOR = "Flavor"
+    TOPOLOGY = "Topology"
+    PREEMPTION = "Preemption"
+    AHEAD_IN_QUEUE = "AheadInQueue"
+    QUEUE_STOPPED = "QueueStopped"
+    QUEUE_INACTIVE = "QueueInactive"
+    NAMESPACE = "Namespace"
+    BACKOFF = "Backoff"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """One thing in the way, with numbers in base units. `node` is the queue or cohort whose limit binds, or the domain.
+
+    `holders` are uids of workloads that hold what is missing, largest holder first, at most 10.
+    """
+
+    type: BlockerType
+    message: str
+    node: str = ""
+    flavor: str = ""
+    resource: str = ""
+    requested: int = 0
+    available: int = 0
+    missing: int = 0
+    holders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why one workload waits. `position` is its 1-based place in its queue's order."""
+
+    uid: str
+    reason: Reason
+    message: str
+    blockers: tuple[Blocker, ...]
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class DomainCount:
+    """`count` pods in the domain with these label values, one a level down to the narrowest level."""
+
+    values: tuple[str, ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetAssignment:
+    """Flavors and places of one pod set.
+
+    `selector` are the node labels that the pods must carry as node selector: flavor labels and, where the pods lie in
+    one domain of the requested level, the labels of that level and of the wider ones. `domains` are planned places
+    (narrowest level; the node when that is the host name), None without topology.
+    """
+
+    name: str
+    count: int
+    flavors: Mapping[str, str]
+    selector: Mapping[str, str] = field(default_factory=dict)
+    levels: tuple[str, ...] = ()
+    domains: tuple[DomainCount, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Flavors, counts, domains and charge of one workload. `charge` is in base units per cell."""
+
+    uid: str
+    queue: str
+    pod_sets: tuple[PodSetAssignment, ...]
+    charge: Mapping[Cell, int]
+    admitted: int
+
+
+class EvictionReason(StrEnum):
+    IN_CLUSTER_QUEUE = "InClusterQueue"
+    IN_COHORT_RECLAMATION = "InCohortReclamation"
+    IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
+    IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
+    CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """End of an admission before its finish; `by` is the uid of the preemptor, "" if nobody preempted."""
+
+    uid: str
+    reason: EvictionReason
+    message: str
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The outcome of one pass, in the order decided. `waiting` holds those whose reason was (re)computed in this pass."""
+
+    now: int
+    revision: int
+    admissions: tuple[Admission, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    waiting: tuple[Waiting, ...] = ()

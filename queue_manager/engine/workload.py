@@ -1,0 +1,140 @@
+"""What a workload asks for: pod sets of equal pods, in pod groups, in one workload (docs/glossary.md).
+
+All amounts are integers in base units: milli-CPU for `cpu`, bytes for memory and storage, counts for the rest.
+All times are integer microseconds since the Unix epoch, UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+MICROSECONDS = 1_000_000
+
+Requests = Mapping[str, int]
+"""Resource name -> amount in base units."""
+
+
+class Taint(NamedTuple):
+    """A node or flavor taint. `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str
+    value: str
+    effect: str
+
+
+class Toleration(NamedTuple):
+    """A pod toleration; empty strings mean "not given", as in the Kubernetes API. `operator` is Equal or Exists."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Requirement(NamedTuple):
+    """One expression of a node selector term. `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class SelectorTerm(NamedTuple):
+    """Requirements that hold together; the terms of a required node affinity are alternatives."""
+
+    labels: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+class TopologyMode(StrEnum):
+    """How strictly one domain of the level is wanted."""
+
+    REQUIRED = "required"
+    PREFERRED = "preferred"
+    UNCONSTRAINED = "unconstrained"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyRequest:
+    """All pods together in one domain of `level`, a node label key ("" for unconstrained)."""
+
+    mode: TopologyMode
+    level: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """`count` equal pods.
+
+    `stages` is the closed interval of stages in which its pods can run: pod sets whose intervals overlap may run at the
+    same time and are charged together; the charge of a workload is the greatest need over its stages (design, section 4).
+    `reclaimed` pods have finished and are on loan to others; they are not counted while the loan stands.
+    `min_count` is set only for kinds that can run smaller.
+    """
+
+    name: str
+    count: int
+    requests: Requests
+    stages: tuple[int, int] = (0, 0)
+    reclaimed: int = 0
+    min_count: int | None = None
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    node_affinity: tuple[SelectorTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    topology: TopologyRequest | None = None
+    podset_group: str = ""
+    host_ports: tuple[int, ...] = ()
+
+
+class GroupPolicy(StrEnum):
+    """Gang: at least `PodGroup.minimum` pods start together. Basic: quota is reserved together, starts are free."""
+
+    GANG = "gang"
+    BASIC = "basic"
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroup:
+    """Pod sets that form one gang (or a basic group). Its topology request lies around those of its pod sets (nested)."""
+
+    name: str
+    pod_sets: tuple[PodSet, ...]
+    policy: GroupPolicy = GroupPolicy.GANG
+    minimum: int | None = None
+    topology: TopologyRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One top-level job, keyed by `uid`; all its pod groups are admitted in one transaction.
+
+    `topology` lies around those of the pod groups. `priority` orders it in its queue, higher first; it is not the pod
+    priority. `not_before` keeps it from being tried earlier (requeue backoff).
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    queue: str
+    created: int
+    pod_groups: tuple[PodGroup, ...]
+    priority: int = 0
+    may_preempt: bool = True
+    preemptible: bool = True
+    user: str = ""
+    topology: TopologyRequest | None = None
+    not_before: int = 0
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def pod_sets(self) -> tuple[PodSet, ...]:
+        """The pod sets of all groups, in order."""
+        return tuple(pod_set for group in self.pod_groups for pod_set in group.pod_sets)
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, for people."""
+        return f"{self.namespace}/{self.name}"

@@ -1,0 +1,178 @@
+"""What every job kind answers. All functions are pure: decide from (wish, object, what the lookup shows)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from queue_manager.cluster.port import Object, PatchType, Resource
+from queue_manager.engine.workload import PodGroup, Toleration, TopologyRequest
+
+PREFIX = "queue-manager.io/"
+QUEUE_LABEL = PREFIX + "queue"
+PRIORITY_CLASS_LABEL = PREFIX + "priority-class"
+MANAGED_LABEL = PREFIX + "managed"
+MANAGER = "queue-manager.io/manager"
+"""Our key in `spec.runtimePatches` of a TrainJob (workloads.md D2)."""
+
+
+class Lookup(Protocol):
+    """Other objects of the cluster, from the watch caches; None when absent."""
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        """One object of any watched collection (runtimes, snapshot ConfigMaps, JobSets, RuntimeClasses ...)."""
+        ...
+
+    def list(self, resource: Resource, namespace: str) -> Sequence[Object]:
+        """All objects of the collection in the namespace (LimitRanges, child Jobs ...)."""
+        ...
+
+    def owned_by(self, resource: Resource, uid: str) -> Sequence[Object]:
+        """Objects whose controller owner reference has this uid."""
+        ...
+
+    def schema(self, resource: Resource) -> Object | None:
+        """The CRD's openAPIV3Schema of the served version; None for built-in kinds and absent CRDs."""
+        ...
+
+
+class Unresolvable(Exception):
+    """The pod sets can't be told; the workload is held with this message until something it names changes.
+
+    `reason` is a CamelCase word, `field` the path on the user's object (or "Kind/name: path" on another object).
+    """
+
+    def __init__(self, reason: str, field: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.field = field
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Pod groups as the controllers would create them, the workload's own topology wish, and what it was read from.
+
+    `inputs` maps "Kind/name" to "uid/generation" of the objects used (runtime, snapshot), so that a change is noticed.
+    `pod_priority_class` is the priorityClassName of the templates. `messages` are findings for the user (warnings).
+    """
+
+    pod_groups: tuple[PodGroup, ...]
+    topology: TopologyRequest | None = None
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    pod_priority_class: str = ""
+    messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlacement:
+    """What the pods of one pod set must carry. `count` is the admitted count."""
+
+    count: int
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+Placement = Mapping[str, PodPlacement]
+"""Pod set name -> placement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One request to the API server. `verb` is patch or delete. `says` tells people what it does."""
+
+    verb: str
+    resource: Resource
+    namespace: str
+    name: str
+    says: str
+    body: Any = None
+    patch_type: PatchType = PatchType.JSON
+    subresource: str = ""
+    field_manager: str = "queue-manager"
+    force: bool = False
+    uid: str = ""
+    propagation: str = "Background"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to write now: the cluster has to move first (children being rebuilt, pods draining)."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The object is as wished."""
+
+
+Step = Write | Wait | Done
+
+
+class Outcome(StrEnum):
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How the job ended, with its controller's message."""
+
+    outcome: Outcome
+    message: str
+
+
+class Kind(Protocol):
+    """A job kind. `obj` is always the newest object known."""
+
+    resource: Resource
+
+    def resolve(self, obj: Object, lookup: Lookup) -> Resolved:
+        """The pod sets before any pod exists. Raises Unresolvable."""
+        ...
+
+    def is_suspended(self, obj: Object) -> bool:
+        """Whether its controller is told to run no pods."""
+        ...
+
+    def suspend_on_create(self, obj: Object, lookup: Lookup) -> list[Object]:
+        """JSON Patch operations of the mutating webhook: suspend, and our own empty entry where the API has keys."""
+        ...
+
+    def next_start(self, obj: Object, placement: Placement, lookup: Lookup, *, refused: str = "") -> Step:
+        """The next step towards running with this placement. `refused` is the server's message when it refused the last
+        one as invalid (then a longer way is taken, e.g. two writes instead of one). Done: unsuspended with our placement."""
+        ...
+
+    def next_stop(self, obj: Object, lookup: Lookup, *, drained: bool, refused: str = "") -> Step:
+        """The next step towards suspended and, once `drained` (no pod left), restored to what the user gave."""
+        ...
+
+    def is_active(self, obj: Object) -> bool:
+        """Whether its status shows running children; False alone does not mean drained (workloads.md D6)."""
+        ...
+
+    def pods_ready(self, obj: Object) -> bool:
+        """Whether all pods are ready or done."""
+        ...
+
+    def finished(self, obj: Object) -> Finished | None:
+        """Set once it ended for good."""
+        ...
+
+    def reclaimable(self, obj: Object, lookup: Lookup) -> Mapping[str, int]:
+        """Pod set name -> pods that have finished and are not needed now; a loan (workloads.md D11)."""
+        ...
+
+    def pod_selector(self, obj: Object) -> Mapping[str, str]:
+        """Labels that select its pods in its namespace."""
+        ...
+
+    def pod_set_of(self, pod: Object) -> str:
+        """The name of the pod set a pod of this kind belongs to."""
+        ...

@@ -1,0 +1,1 @@
+"""PostgreSQL: tables and queries, ledger, leader lease, outbox, configuration revisions, embedded server."""

@@ -1,0 +1,1 @@
+"""Admission webhooks: suspend on create, validation, and the certificates they serve with."""
