@@ -1,0 +1,206 @@
+"""Rows of the store as the rest of the program sees them. Times are timezone-aware UTC, amounts integers in base units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from queue_manager.engine.configuration import Cell
+from queue_manager.engine.decision import Admission
+from queue_manager.engine.workload import PodGroup, TopologyRequest
+
+
+class State(StrEnum):
+    """State of a workload (design, section 6). Charged are `reserved`, `starting`, `running` and `draining`."""
+
+    WAITING = "waiting"
+    RESERVED = "reserved"
+    HELD = "held"
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    FINISHED = "finished"
+    FAILED = "failed"
+    DEACTIVATED = "deactivated"
+
+
+ENDED = frozenset({State.FINISHED, State.FAILED})
+CHARGED = frozenset({State.RESERVED, State.STARTING, State.RUNNING, State.DRAINING})
+
+
+class LedgerState(StrEnum):
+    """What an interval of the ledger says about an amount. `reclaimed-loan` is not charged: finished pods lent it."""
+
+    RESERVED = "reserved"
+    DRAINING = "draining"
+    RECLAIMED_LOAN = "reclaimed-loan"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """`amount` of `cell` in `state`, from the commit that brings it until the one that replaces it."""
+
+    cell: Cell
+    amount: int
+    state: LedgerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionRow:
+    """One admission of a workload, numbered by `attempt` from 1. `ended_at` is set when its pods were gone."""
+
+    attempt: int
+    admission: Admission
+    admitted_at: datetime
+    started_at: datetime | None = None
+    evicted_at: datetime | None = None
+    ended_at: datetime | None = None
+    cause: str = ""
+    cause_message: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadRow:
+    """One job object, by uid. `version` is the row's version when read; 0 when the row is new.
+
+    `local_queue` is what its label says, `queue` the queue that means ("" when there is none). `after_drain` is the state
+    it takes when the last pod is gone. `inputs` are uids and generations of the objects its pod sets were read from.
+    `admission` is the open admission, None while nothing is charged.
+    """
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    created_at: datetime
+    state: State
+    local_queue: str = ""
+    queue: str = ""
+    priority: int = 0
+    priority_class: str = ""
+    may_preempt: bool = True
+    preemptible: bool = True
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    after_drain: State | None = None
+    reason: str = ""
+    message: str = ""
+    attempt: int = 0
+    not_before: datetime | None = None
+    finished_at: datetime | None = None
+    pod_groups: tuple[PodGroup, ...] = ()
+    topology: TopologyRequest | None = None
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    admission: AdmissionRow | None = None
+    version: int = 0
+
+
+class Action(StrEnum):
+    """What an outbox row asks of the executors. `sync` brings the job object in line with the row; it is idempotent."""
+
+    SYNC = "sync"
+    EVENT = "event"
+    ANNOTATE = "annotate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxEntry:
+    """Something to do at the API server, written in the transaction that decided it. `id` is 0 before it is stored."""
+
+    uid: str
+    action: Action
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    id: int = 0
+    tries: int = 0
+    last_error: str = ""
+    created_at: datetime | None = None
+    not_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One workload's part of a commit.
+
+    `row` is the row as it shall be; its `version` is the one that was read, and the change is lost when the stored version
+    differs. `ledger` None leaves the ledger alone; otherwise open intervals that it lacks end now, new ones begin now and
+    equal ones go on. `explanation` is JSON of the API's shape; None deletes it when `row.state` is not waiting or held.
+    `request_changed` rewrites pod groups and pod sets. `reads` are (uid, version) of other rows it depends on: it is lost too
+    when one of them moved (an admission that needs a victim to go).
+    """
+
+    row: WorkloadRow
+    ledger: tuple[LedgerEntry, ...] | None = None
+    outbox: tuple[OutboxEntry, ...] = ()
+    explanation: Mapping[str, Any] | None = None
+    request_changed: bool = False
+    reads: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """`versions` of the rows that won, `lost` uids of those that must be read and decided again, outbox rows with ids."""
+
+    versions: Mapping[str, int]
+    lost: frozenset[str]
+    outbox: tuple[OutboxEntry, ...]
+
+
+class StaleEpoch(Exception):
+    """Another process leads: this one must stop deciding."""
+
+
+class StaleConfiguration(Exception):
+    """The configuration has a newer revision than the commit was decided by."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigObject:
+    """One configuration object as people wrote it. `namespace` is "" except for LocalQueue."""
+
+    kind: str
+    name: str
+    spec: Mapping[str, Any]
+    namespace: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    owner: str = ""
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A configuration change; `diff` lists {kind, namespace, name, before, after}."""
+
+    number: int
+    author: str
+    at: datetime
+    reason: str
+    diff: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A node and what pods that we do not manage use on it (base units)."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[tuple[str, str, str], ...]
+    allocatable: Mapping[str, int]
+    foreign: Mapping[str, int]
+    ready: bool
+    unschedulable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadFilter:
+    """What a list of workloads selects; empty fields select all. `queues` are queue names (a cohort is its queues)."""
+
+    queues: tuple[str, ...] = ()
+    states: tuple[State, ...] = ()
+    user: str = ""
+    kind: str = ""
+    namespace: str = ""
+    text: str = ""
