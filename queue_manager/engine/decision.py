@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from queue_manager.engine.configuration import Cell
+from queue_manager.engine.workload import Toleration
 
 
 class Reason(StrEnum):
@@ -82,7 +83,7 @@ class PodSetAssignment:
 
     `selector` are the node labels that the pods must carry as node selector: flavor labels and, where the pods lie in
     one domain of the requested level, the labels of that level and of the wider ones. `domains` are planned places
-    (narrowest level; the node when that is the host name), None without topology.
+    (narrowest level; the node when that is the host name), None without topology. `tolerations` are those of its flavors.
     """
 
     name: str
@@ -91,6 +92,7 @@ class PodSetAssignment:
     selector: Mapping[str, str] = field(default_factory=dict)
     levels: tuple[str, ...] = ()
     domains: tuple[DomainCount, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
