@@ -1,0 +1,61 @@
+"""Which objects are managed at their top, and which are children that their owner answers for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from queue_manager.cluster.port import Object
+from queue_manager.kinds.kind import Kind, Lookup
+from queue_manager.webhook.review import Request, User
+from queue_manager.webhook.rules import DEFAULT_QUEUE, Rules
+
+Kinds = Mapping[tuple[str, str], Kind]
+"""(API group, kind name) -> job kind."""
+
+
+def labels_of(obj: Object) -> Mapping[str, str]:
+    """The labels of an object, {} when it has none."""
+    return (obj.get("metadata") or {}).get("labels") or {}
+
+
+def annotations_of(obj: Object) -> Mapping[str, str]:
+    """The annotations of an object, {} when it has none."""
+    return (obj.get("metadata") or {}).get("annotations") or {}
+
+
+def queue_label(obj: Object, rules: Rules) -> tuple[str, str] | None:
+    """Key and value of the label that names the queue of a job, None when it has no such label."""
+    labels = labels_of(obj)
+    return next(((key, labels[key]) for key in rules.queue_labels if key in labels), None)
+
+
+def queue_of(obj: Object, rules: Rules, managed_namespace: bool) -> str | None:
+    """The queue name that a job stands under, None when it is not managed."""
+    found = queue_label(obj, rules)
+    if found is not None:
+        return found[1]
+    return DEFAULT_QUEUE if managed_namespace else None
+
+
+def is_child(request: Request, obj: Object, kinds: Kinds, lookup: Lookup) -> bool:
+    """Whether the object belongs to a job of a kind of ours, which is then the one that waits and starts (D10).
+
+    An owner reference is only a claim. It is believed when the owner is there with this UID. An owner that the caches
+    don't show is believed from a component of the cluster (the caches may lag behind its controller, which has created
+    parent and child at once) but not from a person, who could start a job unadmitted with an invented owner.
+    """
+    owner = next((ref for ref in obj["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
+    if owner is None:
+        return False
+    kind = kinds.get((str(owner.get("apiVersion", "")).rpartition("/")[0], owner.get("kind", "")))
+    if kind is None:
+        return False
+    found = lookup.get(kind.resource, request.namespace, owner.get("name", ""))
+    if found is not None:
+        return bool(found["metadata"].get("uid") == owner.get("uid"))
+    return is_component(request.user_info)
+
+
+def is_component(user: User) -> bool:
+    """Whether the user is a part of the cluster (a service account, a control plane process) and no person."""
+    return user.username.startswith("system:") or "system:masters" in user.groups
