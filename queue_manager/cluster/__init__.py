@@ -1,1 +1,1 @@
-"""Kubernetes transport (list, watch, patch, discovery, auth) and the simulated cluster: two implementations of one port."""
+"""Kubernetes transport (list, watch, patch, discovery, auth) and the simulated cluster: two sides of one port."""

@@ -46,7 +46,11 @@ CLUSTER_TRAINING_RUNTIMES = Resource(
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 MUTATING_WEBHOOKS = Resource(
-    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
 )
 VALIDATING_WEBHOOKS = Resource(
     "admissionregistration.k8s.io",
@@ -55,6 +59,10 @@ VALIDATING_WEBHOOKS = Resource(
     "ValidatingWebhookConfiguration",
     namespaced=False,
 )
+
+
+PATCH_NOT_APPLICABLE = "the server rejected our request due to an error in our request"
+"""The API server's whole message for a JSON Patch whose `test` fails or whose path is missing (422)."""
 
 
 class ApiError(Exception):
@@ -76,8 +84,18 @@ class ApiError(Exception):
 
     @property
     def conflict(self) -> bool:
-        """The resourceVersion moved on or a JSON Patch `test` failed: read again and decide again."""
-        return self.status == 409 or (self.status == 422 and "test operation" in self.message.lower())
+        """The resourceVersion moved on or a JSON Patch didn't apply: read again and decide again.
+
+        A failed `test` and a path that isn't there give the same answer, which doesn't say which it was.
+        """
+        return self.status == 409 or (self.status == 422 and PATCH_NOT_APPLICABLE in self.message)
+
+    @property
+    def refused(self) -> bool:
+        """Validation said no: 422 of a schema or built-in check, 403 of a webhook; the same request won't pass later
+        unless something else changes first."""
+        denied = self.status == 403 and "denied the request" in self.message
+        return denied or (self.status == 422 and not self.conflict)
 
     @property
     def gone(self) -> bool:
@@ -131,16 +149,23 @@ class Query:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
+EVERYTHING = Query()
+"""The whole collection, in all namespaces."""
+
+PatchBody = Object | list[Object]
+"""Operations for a JSON Patch, an object for the others."""
+
+
 class Cluster(Protocol):
     """A Kubernetes API server. Every method raises ApiError."""
 
-    async def list(self, resource: Resource, query: Query = Query(), continue_token: str = "") -> Page:
+    async def list(self, resource: Resource, query: Query = EVERYTHING, continue_token: str = "") -> Page:
         """One page of a collection, in the server's order."""
         ...
 
-    def watch(self, resource: Resource, resource_version: str, query: Query = Query()) -> AsyncIterator[WatchEvent]:
-        """Events after `resource_version`, bookmarks included; ends when the server ends it, raises ApiError(410) when the
-        version is too old."""
+    def watch(self, resource: Resource, resource_version: str, query: Query = EVERYTHING) -> AsyncIterator[WatchEvent]:
+        """Events after `resource_version`, bookmarks included; ends when the server ends it, raises ApiError(410) when
+        the version is too old."""
         ...
 
     async def get(self, resource: Resource, namespace: str, name: str) -> Object:
@@ -156,7 +181,7 @@ class Cluster(Protocol):
         resource: Resource,
         namespace: str,
         name: str,
-        body: Object | list[Object],
+        body: PatchBody,
         patch_type: PatchType,
         *,
         subresource: str = "",
