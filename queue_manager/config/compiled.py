@@ -1,0 +1,249 @@
+"""Configuration objects as the engine and the controller use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from queue_manager.config import models
+from queue_manager.config.durations import parse_duration
+from queue_manager.config.fields import amount, weight_milli
+from queue_manager.config.tree import Tree, build_tree
+from queue_manager.engine import configuration as engine
+from queue_manager.engine.workload import Requirement, Taint, Toleration
+
+MINUTE = 60_000_000
+Object = TypeVar("Object", bound=models.ConfigObject)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalQueue:
+    """What a queue label in this namespace means."""
+
+    namespace: str
+    name: str
+    queue: str
+    stop_policy: engine.StopPolicy = engine.StopPolicy.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClass:
+    """Rank of a workload. `min_run_time` is in microseconds."""
+
+    name: str
+    value: int
+    may_preempt: bool = True
+    preemptible: bool = True
+    min_run_time: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of the whole system; durations in microseconds. Defaults hold when there is no Settings object.
+
+    `ready_timeout` 0 means that readiness is not watched; `backoff_limit` None means that it is tried for ever.
+    """
+
+    ready_timeout: int = 30 * MINUTE
+    recovery_timeout: int = 30 * MINUTE
+    requeue_by_eviction_time: bool = True
+    backoff_base: int = MINUTE
+    backoff_max: int = 60 * MINUTE
+    backoff_limit: int | None = None
+    drain_timeout: int = 10 * MINUTE
+    adopt: bool = True
+    kueue_labels: str = "auto"
+    user_may_override: frozenset[str] = frozenset()
+    trusted_submitters: frozenset[str] = frozenset()
+    fair_sharing: bool = False
+    fair_sharing_strategies: tuple[str, ...] = ()
+    ignore_undeclared_resources: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A configuration ready for use. `local_queues` are keyed by (namespace, name); `tree` has paths of all nodes."""
+
+    configuration: engine.Configuration
+    local_queues: Mapping[tuple[str, str], LocalQueue]
+    priority_classes: Mapping[str, PriorityClass]
+    settings: Settings
+    tree: Tree = field(compare=False)
+
+
+def to_engine(objects: Sequence[models.ConfigObject], revision: int = 0) -> Compiled:
+    """Translates objects that are parsed; they need not be valid together.
+
+    Like Kueue, a queue that refers to something unknown is kept and marked inactive with the reason, so that a damaged
+    configuration stops that queue alone.
+    """
+    by_kind: dict[str, dict[str, models.ConfigObject]] = {kind: {} for kind in models.KINDS}
+    for item in objects:
+        by_kind[item.kind][f"{item.metadata.namespace}/{item.name}" if item.namespaced else item.name] = item
+    tree = build_tree(objects)
+    spec = _settings_spec(by_kind["Settings"].values())
+    topologies = {item.name: _topology(item) for item in _of(models.Topology, by_kind)}
+    flavors = {item.name: _flavor(item) for item in _of(models.Flavor, by_kind)}
+    cohorts = {item.name: _cohort(item) for item in _of(models.Cohort, by_kind)}
+    cohorts |= {node.name: engine.Cohort(node.name) for node in tree.cohorts.values() if node.implicit}
+    queues = {item.name: _queue(item, flavors, topologies, tree) for item in _of(models.Queue, by_kind)}
+    return Compiled(
+        engine.Configuration(
+            topologies,
+            flavors,
+            dict(sorted(cohorts.items())),
+            queues,
+            excluded_prefixes=tuple(sorted(spec.resources.exclude_resource_prefixes)),
+            revision=revision,
+        ),
+        {(q.namespace, q.name): q for q in map(_local_queue, _of(models.LocalQueue, by_kind))},
+        {c.name: c for c in map(_priority_class, _of(models.PriorityClass, by_kind))},
+        _settings(spec),
+        tree,
+    )
+
+
+def _of(kind: type[Object], by_kind: Mapping[str, Mapping[str, models.ConfigObject]]) -> list[Object]:
+    return [item for _, item in sorted(by_kind[kind.__name__].items()) if isinstance(item, kind)]
+
+
+def _topology(item: models.Topology) -> engine.Topology:
+    return engine.Topology(item.name, tuple(level.node_label for level in item.spec.levels))
+
+
+def _flavor(item: models.Flavor) -> engine.Flavor:
+    spec = item.spec
+    return engine.Flavor(
+        item.name,
+        dict(sorted(spec.node_labels.items())),
+        tuple(Taint(taint.key, taint.value, taint.effect) for taint in spec.node_taints),
+        tuple(Toleration(each.key, each.operator, each.value, each.effect) for each in spec.tolerations),
+        spec.topology_name,
+    )
+
+
+def _cohort(item: models.Cohort) -> engine.Cohort:
+    spec = item.spec
+    return engine.Cohort(
+        item.name, spec.parent, _resource_groups(spec.resource_groups), weight_milli(spec.fair_sharing.weight)
+    )
+
+
+def _queue(
+    item: models.Queue, flavors: Mapping[str, engine.Flavor], topologies: Mapping[str, engine.Topology], tree: Tree
+) -> engine.Queue:
+    spec = item.spec
+    preemption = spec.preemption
+    borrow = preemption.borrow_within_cohort
+    groups = _resource_groups(spec.resource_groups)
+    return engine.Queue(
+        item.name,
+        spec.cohort,
+        groups,
+        engine.QueueingStrategy(spec.queueing_strategy),
+        engine.Preemption(
+            engine.PreemptionPolicy(preemption.within_cluster_queue),
+            engine.PreemptionPolicy(preemption.reclaim_within_cohort),
+            engine.PreemptionPolicy(borrow.policy),
+            borrow.max_priority_threshold,
+        ),
+        engine.FlavorFungibility(spec.flavor_fungibility.when_can_borrow),
+        engine.FlavorFungibility(spec.flavor_fungibility.when_can_preempt),
+        engine.FlavorPreference(spec.flavor_fungibility.preference),
+        _selector(spec.namespace_selector),
+        engine.StopPolicy(spec.stop_policy),
+        weight_milli(spec.fair_sharing.weight),
+        _why_inactive(groups, flavors, topologies) or _cycle_above(spec.cohort, tree),
+    )
+
+
+def _resource_groups(groups: Sequence[models.ResourceGroup]) -> tuple[engine.ResourceGroup, ...]:
+    return tuple(
+        engine.ResourceGroup(
+            tuple(group.covered_resources),
+            tuple(
+                engine.FlavorQuotas(flavor.name, {quota.name: _quota(quota) for quota in flavor.resources})
+                for flavor in group.flavors
+            ),
+        )
+        for group in groups
+    )
+
+
+def _quota(quota: models.ResourceQuota) -> engine.CellQuota:
+    def limit(text: str | None) -> int | None:
+        return None if text is None else amount(quota.name, text)
+
+    nominal = amount(quota.name, quota.nominal_quota)
+    return engine.CellQuota(nominal, limit(quota.borrowing_limit), limit(quota.lending_limit))
+
+
+def _selector(selector: models.LabelSelector | None) -> tuple[Requirement, ...] | None:
+    if selector is None:
+        return None
+    labels = [Requirement(key, "In", (value,)) for key, value in sorted(selector.match_labels.items())]
+    expressions = [Requirement(each.key, each.operator, tuple(each.values)) for each in selector.match_expressions]
+    return (*labels, *expressions)
+
+
+def _why_inactive(
+    groups: Iterable[engine.ResourceGroup],
+    flavors: Mapping[str, engine.Flavor],
+    topologies: Mapping[str, engine.Topology],
+) -> str:
+    for name in (quotas.flavor for group in groups for quotas in group.flavors):
+        flavor = flavors.get(name)
+        if flavor is None:
+            return f"flavor {name} does not exist"
+        if flavor.topology and flavor.topology not in topologies:
+            return f"topology {flavor.topology} of flavor {name} does not exist"
+    return ""
+
+
+def _cycle_above(cohort: str, tree: Tree) -> str:
+    in_cycle = {name: cycle for cycle in tree.cycles for name in cycle}
+    seen: set[str] = set()
+    while cohort and cohort not in seen:
+        if cohort in in_cycle:
+            return "its cohorts form a cycle: " + " -> ".join([*in_cycle[cohort], in_cycle[cohort][0]])
+        seen.add(cohort)
+        cohort = tree.cohorts[cohort].parent if cohort in tree.cohorts else ""
+    return ""
+
+
+def _local_queue(item: models.LocalQueue) -> LocalQueue:
+    return LocalQueue(item.metadata.namespace, item.name, item.spec.queue, engine.StopPolicy(item.spec.stop_policy))
+
+
+def _priority_class(item: models.PriorityClass) -> PriorityClass:
+    spec = item.spec
+    minimum = parse_duration(spec.min_run_time) if spec.min_run_time else 0
+    return PriorityClass(item.name, spec.value, spec.may_preempt, spec.preemptible, minimum)
+
+
+def _settings_spec(items: Iterable[models.ConfigObject]) -> models.SettingsSpec:
+    return next((item.spec for item in items if isinstance(item, models.Settings)), models.SettingsSpec())
+
+
+def _settings(spec: models.SettingsSpec) -> Settings:
+    ready, requeuing = spec.wait_for_pods_ready, spec.wait_for_pods_ready.requeuing_strategy
+    timeout = parse_duration(ready.timeout) if ready.enable else 0
+    recovery = parse_duration(ready.recovery_timeout) if ready.enable and ready.recovery_timeout else timeout
+    fair = spec.fair_sharing if spec.fair_sharing and spec.fair_sharing.enable else None
+    return Settings(
+        ready_timeout=timeout,
+        recovery_timeout=recovery,
+        requeue_by_eviction_time=requeuing.timestamp == "Eviction",
+        backoff_base=requeuing.backoff_base_seconds * 1_000_000,
+        backoff_max=requeuing.backoff_max_seconds * 1_000_000,
+        backoff_limit=requeuing.backoff_limit_count,
+        drain_timeout=parse_duration(spec.drain_timeout),
+        adopt=spec.adoption == "Adopt",
+        kueue_labels=spec.kueue_labels,
+        user_may_override=frozenset(spec.user_may_override),
+        trusted_submitters=frozenset(spec.trusted_submitters),
+        fair_sharing=fair is not None,
+        fair_sharing_strategies=tuple(fair.preemption_strategies) if fair else (),
+        ignore_undeclared_resources=spec.resources.quota_check_strategy == "IgnoreUndeclared",
+    )

@@ -1,0 +1,114 @@
+"""Kueue's own objects (v1beta1, v1beta2, its Configuration) rewritten as ours before they are checked.
+
+What has no counterpart here is dropped with a warning, never silently; the plumbing of Kueue's own process shares one.
+"""
+
+from __future__ import annotations
+
+from queue_manager.config.models import API_VERSION
+from queue_manager.config.source import LinedDict, LinedList
+
+GROUP = "kueue.x-k8s.io/"
+CONFIGURATION_GROUP = "config.kueue.x-k8s.io/"
+
+Warnings = list[tuple[tuple[str | int, ...], str]]
+"""(path in the object, message)."""
+
+KINDS = {
+    "ResourceFlavor": "Flavor",
+    "ClusterQueue": "Queue",
+    "Cohort": "Cohort",
+    "LocalQueue": "LocalQueue",
+    "WorkloadPriorityClass": "PriorityClass",
+    "Topology": "Topology",
+}
+NOT_CONFIGURATION = {"Workload": "workloads come from jobs"}
+NO_COUNTERPART = {"AdmissionCheck", "ProvisioningRequestConfig", "MultiKueueConfig", "MultiKueueCluster"}
+
+_OLD_FUNGIBILITY = {"Borrow": "MayStopSearch", "Preempt": "MayStopSearch"}  # names of v1beta1
+_UNSUPPORTED_QUEUE = ("admissionChecks", "admissionChecksStrategy", "admissionScope", "concurrentAdmissionPolicy")
+_PLUMBING = frozenset(
+    {
+        *("cacheNamespace", "clientConnection", "controller", "featureGates", "gracefulShutdownTimeout", "health"),
+        *("integrations", "internalCertManagement", "leaderElection", "manageJobsWithoutQueueName", "metrics"),
+        *("managedJobsNamespaceSelector", "multiKueue", "namespace", "objectRetentionPolicies", "pprofBindAddress"),
+        *("queueVisibility", "tls", "visibilityServer", "webhook"),
+    }
+)
+
+
+def is_kueue(api_version: object) -> bool:
+    """Whether an object is one of Kueue's."""
+    return isinstance(api_version, str) and api_version.startswith((GROUP, CONFIGURATION_GROUP))
+
+
+def known_kinds() -> tuple[str, ...]:
+    """Kinds of Kueue that have a counterpart."""
+    return (*KINDS, "Configuration")
+
+
+def translate(content: LinedDict) -> Warnings:
+    """Rewrites an object of Kueue in place; returns what was lost."""
+    warnings: Warnings = []
+    kind = content["kind"]
+    _keep_only_identity(content)
+    content["apiVersion"] = API_VERSION
+    if kind == "Configuration":
+        _configuration(content, warnings)
+        return warnings
+    content["kind"] = KINDS[kind]
+    spec = content.get("spec")
+    if isinstance(spec, LinedDict):
+        if kind == "ClusterQueue":
+            _cluster_queue(spec, warnings)
+        elif kind == "ResourceFlavor":
+            _resource_flavor(spec)
+        elif kind == "LocalQueue" and spec.pop("fairSharing", None) is not None:
+            warnings.append((("spec", "fairSharing"), "fair sharing among local queues is not supported: left out"))
+    return warnings
+
+
+def _keep_only_identity(content: LinedDict) -> None:
+    content.pop("status", None)
+    metadata = content.get("metadata")
+    if isinstance(metadata, LinedDict):
+        for name in [name for name in metadata if name not in ("name", "namespace", "labels")]:
+            del metadata[name]
+
+
+def _cluster_queue(spec: LinedDict, warnings: Warnings) -> None:
+    for name in _UNSUPPORTED_QUEUE:
+        if spec.pop(name, None) is not None:
+            warnings.append((("spec", name), f"{name} has no counterpart here: left out"))
+    fungibility = spec.get("flavorFungibility")
+    if isinstance(fungibility, LinedDict):
+        for name in ("whenCanBorrow", "whenCanPreempt"):
+            value = fungibility.get(name)
+            if isinstance(value, str) and value in _OLD_FUNGIBILITY:
+                fungibility[name] = _OLD_FUNGIBILITY[value]
+
+
+def _resource_flavor(spec: LinedDict) -> None:
+    for items, extra in (("nodeTaints", "timeAdded"), ("tolerations", "tolerationSeconds")):
+        for item in spec.get(items) or ():
+            if isinstance(item, LinedDict):
+                item.pop(extra, None)
+
+
+def _configuration(content: LinedDict, warnings: Warnings) -> None:
+    spec = LinedDict(content.line)
+    for name in [name for name in content if name not in ("apiVersion", "kind", "metadata")]:
+        line = content.lines.pop(name, content.line)
+        value = content.pop(name)
+        if name not in _PLUMBING:
+            spec[name], spec.lines[name] = value, line
+    content["kind"] = "Settings"
+    content["metadata"] = LinedDict(content.line)
+    content["metadata"]["name"] = "default"
+    content["spec"] = spec
+    warnings.append(((), "settings of Kueue's own process (integrations, metrics, webhook ...) are left out"))
+    exclusions = spec.get("resources")
+    if isinstance(exclusions, LinedDict) and isinstance(exclusions.get("transformations"), LinedList):
+        for item in exclusions["transformations"]:
+            if isinstance(item, LinedDict) and item.get("strategy") == "":
+                item.pop("strategy")

@@ -1,0 +1,306 @@
+"""From YAML text to configuration objects: every problem of every object, not the first."""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from queue_manager.config import kueue
+from queue_manager.config.fields import describe
+from queue_manager.config.models import API_VERSION, KINDS, ConfigObject, Source
+from queue_manager.config.names import check_name
+from queue_manager.config.problem import Problem, nearest, nearest_or_list
+from queue_manager.config.source import Document, LinedDict, LinedList, line_of, read_documents
+
+Path = Sequence[str | int]
+
+_ALIASES = {
+    "Queue": {"cohortName": "cohort"},
+    "Cohort": {"parentName": "parent"},
+    "LocalQueue": {"clusterQueue": "queue"},
+}
+"""Kueue's names of spec fields that have a better one here; both are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParseResult:
+    """`objects` are those without errors. `broken` are keys of the others, as far as they can be told."""
+
+    objects: tuple[ConfigObject, ...] = ()
+    errors: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    broken: frozenset[tuple[str, str, str]] = frozenset()
+
+
+@dataclass(slots=True)
+class _Collector:
+    objects: list[ConfigObject] = field(default_factory=list)
+    errors: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    broken: set[tuple[str, str, str]] = field(default_factory=set)
+
+    def result(self) -> ParseResult:
+        return ParseResult(tuple(self.objects), tuple(self.errors), tuple(self.warnings), frozenset(self.broken))
+
+
+def parse(text: str, file: str = "") -> ParseResult:
+    """Reads all objects of a YAML or JSON text. `file` is only for messages."""
+    documents, problems = read_documents(text, file)
+    collector = _Collector(errors=problems)
+    for document in documents:
+        _read(document, collector)
+    _refuse_duplicates(collector)
+    return collector.result()
+
+
+def parse_objects(contents: Iterable[Any], file: str = "") -> ParseResult:
+    """The same for objects that are decoded already (a JSON body, rows of the store, objects of a scenario)."""
+    collector = _Collector()
+    for content in contents:
+        _read(Document(file, 0, _with_lines(content)), collector)
+    _refuse_duplicates(collector)
+    return collector.result()
+
+
+def _with_lines(value: Any) -> Any:
+    if isinstance(value, dict):
+        mapping = LinedDict()
+        mapping.update((str(key), _with_lines(item)) for key, item in value.items())
+        return mapping
+    if isinstance(value, list | tuple):
+        items = LinedList()
+        items.extend(_with_lines(item) for item in value)
+        items.lines = [0] * len(items)
+        return items
+    return value
+
+
+def _read(document: Document, collector: _Collector) -> None:
+    content = document.content
+    if not isinstance(content, LinedDict):
+        collector.errors.append(
+            _problem(document, (), f"must be an object, is {describe(content)}", "start with apiVersion")
+        )
+        return
+    if content.get("kind") == "List" and isinstance(content.get("items"), LinedList):
+        for item in content["items"]:
+            _read(Document(document.file, getattr(item, "line", document.line), item), collector)
+        return
+    _drop_nulls(content)
+    if not _recognise(document, collector):
+        return
+    kind = content["kind"]
+    _rename_aliases(document, collector)
+    try:
+        model = KINDS[kind].model_validate(content)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        collector.errors.extend(_explain(document, KINDS[kind], detail) for detail in details)
+        collector.broken.add(_key(content))
+        return
+    model.with_source(Source(document.file, content))
+    problems = list(_check_identity(model))
+    collector.errors.extend(_problem(document, path, message, hint) for path, message, hint in problems)
+    if problems:
+        collector.broken.add(model.key)
+    else:
+        collector.objects.append(model)
+
+
+def _recognise(document: Document, collector: _Collector) -> bool:
+    """Whether the object is ours; one of Kueue's is one of ours afterwards."""
+    content = document.content
+    version, kind = content.get("apiVersion"), content.get("kind")
+    if kueue.is_kueue(version):
+        if isinstance(kind, str) and (kind in kueue.NO_COUNTERPART or kind in kueue.NOT_CONFIGURATION):
+            message = f"Kueue's {kind} has no counterpart here ({kueue.NOT_CONFIGURATION.get(kind, 'skipped')})"
+            collector.warnings.append(_problem(document, ("kind",), message))
+            return False
+        if kind in kueue.known_kinds():
+            for path, message in kueue.translate(content):
+                collector.warnings.append(_problem(document, path, message))
+            return True
+        known: Iterable[str] = kueue.known_kinds()
+    elif version == API_VERSION:
+        if isinstance(kind, str) and kind in KINDS:
+            return True
+        known = KINDS
+    else:
+        said = describe(version) if "apiVersion" in content else "missing"
+        hint = f"write {API_VERSION}; Kueue's own objects are read too"
+        collector.errors.append(_problem(document, ("apiVersion",), f"the apiVersion is {said}", hint))
+        return False
+    if not isinstance(kind, str):
+        message = f"the kind is {describe(kind) if 'kind' in content else 'missing'}"
+        collector.errors.append(_problem(document, ("kind",), message, "one of " + ", ".join(known)))
+    else:
+        hint = nearest_or_list(kind, known, "kind")
+        collector.errors.append(_problem(document, ("kind",), f"unknown kind {kind!r}", hint))
+    return False
+
+
+def _drop_nulls(value: Any) -> None:
+    # As in the Kubernetes API, a field without a value is a field left out.
+    if isinstance(value, dict):
+        for key in [key for key, item in value.items() if item is None]:
+            del value[key]
+        for item in value.values():
+            _drop_nulls(item)
+    elif isinstance(value, list):
+        for item in value:
+            _drop_nulls(item)
+
+
+def _rename_aliases(document: Document, collector: _Collector) -> None:
+    content = document.content
+    if content["kind"] == "PriorityClass" and "spec" not in content:
+        # Kueue has these beside `metadata`; both places are read.
+        spec = LinedDict(content.line)
+        for name in [name for name in content if name not in ("apiVersion", "kind", "metadata")]:
+            spec.lines[name] = content.lines.get(name, content.line)
+            spec[name] = content.pop(name)
+        content["spec"] = spec
+    spec = content.get("spec")
+    if not isinstance(spec, LinedDict):
+        return
+    for alias, name in _ALIASES.get(content["kind"], {}).items():
+        if alias not in spec:
+            continue
+        if name in spec:
+            message = f"{alias} and {name} are two names of one field"
+            collector.errors.append(_problem(document, ("spec", alias), message, f"keep {name}"))
+            spec.pop(alias)
+        else:
+            spec.rename(alias, name)
+
+
+def _check_identity(model: ConfigObject) -> Iterable[tuple[Path, str, str]]:
+    if problem := check_name(model.name, path=model.path_names):
+        yield ("metadata", "name"), problem, ""
+    namespace = model.metadata.namespace
+    if model.namespaced and not namespace:
+        yield ("metadata", "namespace"), "is missing", f"a {model.kind} belongs to a namespace"
+    elif model.namespaced and (problem := check_name(namespace)):
+        yield ("metadata", "namespace"), problem, ""
+    elif namespace and not model.namespaced:
+        yield ("metadata", "namespace"), f"a {model.kind} belongs to no namespace", "remove it"
+    if model.kind == "Settings" and model.name != "default":
+        yield ("metadata", "name"), f"there is only one Settings object, not {model.name!r}", "name it default"
+
+
+def _refuse_duplicates(collector: _Collector) -> None:
+    seen: dict[tuple[str, str, str], ConfigObject] = {}
+    for model in collector.objects:
+        first = seen.setdefault(model.key, model)
+        if first is not model:
+            line = line_of(first.source.content, ())
+            hint = f"first in line {line}; remove one" if line else "remove one"
+            document = Document(model.source.file, 0, model.source.content)
+            collector.errors.append(_problem(document, ("metadata", "name"), "is given twice", hint))
+
+
+def _key(content: LinedDict) -> tuple[str, str, str]:
+    metadata = content.get("metadata")
+    if not isinstance(metadata, LinedDict):
+        return str(content.get("kind", "")), "", ""
+    return str(content["kind"]), str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+
+
+def _problem(document: Document, path: Path, message: str, hint: str = "") -> Problem:
+    content = document.content
+    kind, name = "", ""
+    if isinstance(content, LinedDict):
+        kind, namespace, name = _key(content) if "kind" in content else ("", "", "")
+        name = f"{namespace}/{name}" if namespace else name
+    return Problem(
+        message,
+        hint,
+        file=document.file,
+        line=line_of(content, path) or document.line,
+        kind=kind[:80],
+        name=name[:260],
+        field=path_text(path),
+    )
+
+
+def path_text(path: Path) -> str:
+    """`spec.resourceGroups[0].flavors[1].name` of a path."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif re.fullmatch(r"\w+", step):
+            text += f".{step}" if text else step
+        else:
+            text += f'["{step}"]'
+    return text
+
+
+_TYPES = {
+    "string_type": "text",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+}
+
+
+def _explain(document: Document, model: type[ConfigObject], detail: ErrorDetails) -> Problem:
+    path = [step for step in detail["loc"] if step != "[key]"]
+    context = detail.get("ctx", {})
+    value = detail["input"]
+    kind = detail["type"]
+    message, hint = detail["msg"], ""
+    if kind == "wrong":
+        message, hint = context["text"], context["hint"]
+    elif kind == "missing":
+        message = "is missing"
+    elif kind == "extra_forbidden":
+        message = f"unknown field {path[-1]!r}"
+        hint = nearest_or_list(str(path[-1]), _fields_at(model, path[:-1]), "field")
+    elif kind == "literal_error":
+        known = re.findall(r"'([^']+)'", context["expected"])
+        message = f"{value!r} is not allowed here" if isinstance(value, str) else f"is {describe(value)}"
+        near = nearest(value, known) if isinstance(value, str) else ""
+        hint = f"one of {', '.join(known)}" + (f"; {near}" if near else "")
+    elif kind in _TYPES:
+        message = f"must be {_TYPES[kind]}, is {describe(value)}"
+    elif kind == "greater_than_equal":
+        message = f"{value} is too small, at least {context['ge']} is allowed"
+    elif kind == "less_than_equal":
+        message = f"{value} is too large, at most {context['le']} is allowed"
+    elif kind in ("too_short", "string_too_short"):
+        message = "must not be empty"
+    elif kind == "too_long":
+        message = f"has {context['actual_length']} items, at most {context['max_length']} are allowed"
+    return _problem(document, path, message, hint)
+
+
+def _fields_at(model: type[BaseModel], path: Path) -> list[str]:
+    current: Any = model
+    for step in path:
+        if isinstance(step, int):
+            continue
+        fields = {info.alias or name: info for name, info in current.model_fields.items()}
+        found = _model_of(fields[step].annotation) if step in fields else None
+        if found is None:
+            return []
+        current = found
+    return [info.alias or name for name, info in current.model_fields.items()]
+
+
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in typing.get_args(annotation):
+        if found := _model_of(argument):
+            return found
+    return None

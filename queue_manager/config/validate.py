@@ -1,0 +1,272 @@
+"""What no object can tell alone: references, the tree, quota groups, limits that contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+from queue_manager.config.fields import amount, weight_milli
+from queue_manager.config.models import (
+    HOSTNAME,
+    Cohort,
+    ConfigObject,
+    Flavor,
+    FlavorQuotas,
+    LabelSelector,
+    LocalQueue,
+    Queue,
+    ResourceGroup,
+    ResourceQuota,
+    RoleBinding,
+    Settings,
+    Topology,
+)
+from queue_manager.config.parse import path_text
+from queue_manager.config.problem import Problem, nearest, nearest_or_list
+from queue_manager.config.source import line_of
+from queue_manager.config.tree import Tree, build_tree
+
+Key = tuple[str, str, str]
+Path = tuple[str | int, ...]
+Finding = tuple[Path, str, str]
+"""Field path, message, hint."""
+
+
+class _Context:
+    """Names that may be referred to. What is `broken` elsewhere is not reported again as unknown."""
+
+    def __init__(self, objects: Sequence[ConfigObject], broken: Collection[Key]) -> None:
+        self.names: dict[str, set[str]] = {}
+        for kind, _namespace, name in [*(item.key for item in objects), *broken]:
+            self.names.setdefault(kind, set()).add(name)
+        self.tree: Tree = build_tree(objects)
+
+    def unknown(self, kind: str, name: str) -> str:
+        """A hint when there is no such object, else ""."""
+        known = self.names.get(kind, set())
+        return "" if name in known else nearest_or_list(name, known, kind.lower()) or "create it"
+
+
+def validate(objects: Sequence[ConfigObject], broken: Collection[Key] = frozenset()) -> list[Problem]:
+    """All problems of the whole configuration, in the order of its objects."""
+    context = _Context(objects, broken)
+    problems = []
+    for item in objects:
+        check = _CHECKS.get(item.kind)
+        for path, message, hint in check(item, context) if check else ():
+            problems.append(problem_of(item, path, message, hint))
+    problems.extend(_tree_problems(objects, context.tree))
+    return problems
+
+
+def problem_of(item: ConfigObject, path: Path, message: str, hint: str = "") -> Problem:
+    """A problem at a field of an object that was read well."""
+    source = item.source
+    kind, namespace, name = item.key
+    return Problem(
+        message,
+        hint,
+        file=source.file,
+        line=line_of(source.content, path),
+        kind=kind,
+        name=f"{namespace}/{name}" if namespace else name,
+        field=path_text(path),
+    )
+
+
+def _topology(item: Topology, context: _Context) -> Iterator[Finding]:
+    seen: dict[str, int] = {}
+    for index, level in enumerate(item.spec.levels):
+        path = ("spec", "levels", index, "nodeLabel")
+        if level.node_label in seen:
+            yield path, f"level {level.node_label!r} is given twice", "levels go from the widest to the narrowest"
+        seen[level.node_label] = index
+    if HOSTNAME in seen and seen[HOSTNAME] != len(item.spec.levels) - 1:
+        yield ("spec", "levels", seen[HOSTNAME], "nodeLabel"), f"{HOSTNAME} is the narrowest level", "put it last"
+
+
+def _flavor(item: Flavor, context: _Context) -> Iterator[Finding]:
+    topology = item.spec.topology_name
+    if topology and (hint := context.unknown("Topology", topology)):
+        yield ("spec", "topologyName"), f"unknown topology {topology!r}", hint
+    for index, toleration in enumerate(item.spec.tolerations):
+        path = ("spec", "tolerations", index)
+        if toleration.operator == "Exists" and toleration.value:
+            yield (*path, "value"), "operator Exists takes no value", "remove it, or use operator Equal"
+        if toleration.operator == "Equal" and not toleration.key:
+            yield (
+                (*path, "key"),
+                "is missing",
+                "without a key only operator Exists is allowed (it tolerates everything)",
+            )
+
+
+def _cohort(item: Cohort, context: _Context) -> Iterator[Finding]:
+    yield from _groups(item.spec.resource_groups, bool(item.spec.parent), "parent", context)
+    yield from _weight(item.spec.fair_sharing.weight)
+
+
+def _queue(item: Queue, context: _Context) -> Iterator[Finding]:
+    spec = item.spec
+    yield from _groups(spec.resource_groups, bool(spec.cohort), "cohort", context)
+    yield from _weight(spec.fair_sharing.weight)
+    if spec.namespace_selector is not None:
+        yield from _selector(spec.namespace_selector)
+    borrow = spec.preemption.borrow_within_cohort
+    if borrow.policy != "Never" and spec.preemption.reclaim_within_cohort == "Never":
+        path = ("spec", "preemption", "borrowWithinCohort", "policy")
+        yield (
+            path,
+            "has no effect while reclaimWithinCohort is Never",
+            "set reclaimWithinCohort to LowerPriority or Any",
+        )
+    if borrow.max_priority_threshold is not None and borrow.policy == "Never":
+        path = ("spec", "preemption", "borrowWithinCohort", "maxPriorityThreshold")
+        yield path, "has no effect while the policy is Never", "set policy to LowerPriority"
+
+
+def _weight(text: str) -> Iterator[Finding]:
+    if 0 < weight_milli(text) > 10**9:
+        yield ("spec", "fairSharing", "weight"), f"{text} is too large", "at most 1000000"
+
+
+def _selector(selector: LabelSelector) -> Iterator[Finding]:
+    for index, expression in enumerate(selector.match_expressions):
+        path = ("spec", "namespaceSelector", "matchExpressions", index, "values")
+        if expression.operator in ("In", "NotIn") and not expression.values:
+            yield path, f"operator {expression.operator} needs values", ""
+        if expression.operator in ("Exists", "DoesNotExist") and expression.values:
+            yield path, f"operator {expression.operator} takes no values", "remove them"
+
+
+def _groups(groups: Sequence[ResourceGroup], has_parent: bool, parent: str, context: _Context) -> Iterator[Finding]:
+    resources: dict[str, int] = {}
+    flavors: dict[str, int] = {}
+    for index, group in enumerate(groups):
+        path = ("spec", "resourceGroups", index)
+        for place, resource in enumerate(group.covered_resources):
+            if resource in resources:
+                where = "twice" if resources[resource] == index else f"in group {resources[resource]} already"
+                message = f"resource {resource!r} is covered {where}"
+                yield (*path, "coveredResources", place), message, "a resource belongs to one group"
+            resources.setdefault(resource, index)
+        for place, flavor in enumerate(group.flavors):
+            spot = (*path, "flavors", place)
+            if hint := context.unknown("Flavor", flavor.name):
+                yield (*spot, "name"), f"unknown flavor {flavor.name!r}", hint
+            if flavor.name in flavors:
+                yield (*spot, "name"), f"flavor {flavor.name!r} is listed twice", "a flavor belongs to one group"
+            flavors[flavor.name] = index
+            yield from _covered(spot, flavor, group.covered_resources)
+            for number, quota in enumerate(flavor.resources):
+                yield from _limits((*spot, "resources", number), quota, has_parent, parent)
+
+
+def _covered(path: Path, flavor: FlavorQuotas, covered: Sequence[str]) -> Iterator[Finding]:
+    listed = [quota.name for quota in flavor.resources]
+    for number, name in enumerate(listed):
+        if name not in covered:
+            message = f"resource {name!r} is not in coveredResources"
+            hint = nearest(name, set(covered) - set(listed)) or "add it there, or remove it here"
+            yield (*path, "resources", number, "name"), message, hint
+        if name in listed[:number]:
+            yield (*path, "resources", number, "name"), f"resource {name!r} is listed twice", "remove one"
+    missing = [name for name in covered if name not in listed]
+    if missing:
+        names = ", ".join(missing)
+        hint = "every flavor of a group lists exactly its coveredResources; write nominalQuota: 0 for none"
+        yield (*path, "resources"), f"flavor {flavor.name!r} has no quota for {names}", hint
+
+
+def _limits(path: Path, quota: ResourceQuota, has_parent: bool, parent: str) -> Iterator[Finding]:
+    limits = (("borrowingLimit", quota.borrowing_limit), ("lendingLimit", quota.lending_limit))
+    for name, limit in limits:
+        if limit is not None and not has_parent:
+            yield (*path, name), f"has no meaning without a {parent}", f"set spec.{parent}, or remove it"
+    lending = quota.lending_limit
+    if lending is not None and amount(quota.name, lending) > amount(quota.name, quota.nominal_quota):
+        message = f"{lending} is more than the nominalQuota {quota.nominal_quota}"
+        yield (*path, "lendingLimit"), message, "a queue can lend no more than it owns"
+
+
+def _local_queue(item: LocalQueue, context: _Context) -> Iterator[Finding]:
+    if hint := context.unknown("Queue", item.spec.queue):
+        yield ("spec", "queue"), f"unknown queue {item.spec.queue!r}", hint
+
+
+def _role_binding(item: RoleBinding, context: _Context) -> Iterator[Finding]:
+    node = item.spec.node
+    if not node or context.tree.find("Cohort", node) or context.tree.find("Queue", node):
+        return
+    known = context.names.get("Cohort", set()) | context.names.get("Queue", set())
+    if node not in known:
+        yield ("spec", "node"), f"unknown queue or cohort {node!r}", nearest_or_list(node, known, "queue or cohort")
+
+
+def _settings(item: Settings, context: _Context) -> Iterator[Finding]:
+    strategies = item.spec.fair_sharing.preemption_strategies if item.spec.fair_sharing else []
+    final, initial = "LessThanOrEqualToFinalShare", "LessThanInitialShare"
+    if item.spec.fair_sharing and strategies not in ([final], [initial], [final, initial]):
+        path = ("spec", "fairSharing", "preemptionStrategies")
+        yield path, f"{strategies} is not a valid choice", f"[{final}], [{initial}] or both in this order"
+
+
+def _tree_problems(objects: Sequence[ConfigObject], tree: Tree) -> Iterator[Problem]:
+    by_key = {item.key: item for item in objects}
+    for cycle in tree.cycles:
+        item = by_key["Cohort", "", cycle[0]]
+        message = "cohorts form a cycle: " + " -> ".join([*cycle, cycle[0]])
+        yield problem_of(item, ("spec", "parent"), message, "a cohort can't be its own ancestor; remove one parent")
+    owners: dict[str, str] = {}
+    for node in sorted(tree.nodes(), key=lambda node: (node.path, node.implicit, node.kind, node.name)):
+        this = f"{node.kind} {node.name}"
+        first = owners.setdefault(node.path, this)
+        found = by_key.get((node.kind, "", node.name))
+        if first is not this and found:
+            message = f"has the path {node.path!r}, which {first} has too"
+            yield problem_of(found, ("metadata", "name"), message, "rename one of them")
+
+
+_CHECKS: dict[str, Callable[..., Iterable[Finding]]] = {
+    "Topology": _topology,
+    "Flavor": _flavor,
+    "Cohort": _cohort,
+    "Queue": _queue,
+    "LocalQueue": _local_queue,
+    "RoleBinding": _role_binding,
+    "Settings": _settings,
+}
+
+
+def advise(objects: Sequence[ConfigObject]) -> list[Problem]:
+    """What is allowed and yet probably not meant, or accepted and without effect in this version."""
+    warnings = []
+    tree = build_tree(objects)
+    named = [node.name for node in tree.cohorts.values() if not node.implicit]
+    for item in objects:
+        parent = item.spec.cohort if isinstance(item, Queue) else item.spec.parent if isinstance(item, Cohort) else ""
+        if parent and tree.cohorts[parent].implicit:
+            hint = nearest(parent, named)
+            if hint:
+                field = ("spec", "cohort" if isinstance(item, Queue) else "parent")
+                warnings.append(problem_of(item, field, f"cohort {parent!r} has no object: taken as empty", hint))
+        if isinstance(item, Queue) and item.spec.namespace_selector is None:
+            message = "no namespace may use this queue"
+            warnings.append(problem_of(item, ("spec", "namespaceSelector"), message, "write {} for every namespace"))
+        warnings.extend(_without_effect(item))
+    return warnings
+
+
+def _without_effect(item: ConfigObject) -> Iterator[Problem]:
+    # Fields of the contract whose part of the engine is not there yet: saying so beats silence.
+    spec = item.spec
+    unused: list[Path] = []
+    if isinstance(item, Queue) and spec.limits != type(spec.limits)():
+        unused.append(("spec", "limits"))
+    if isinstance(item, Settings):
+        unused += [("spec", "fairSharing")] if spec.fair_sharing else []
+        unused += [("spec", "admissionFairSharing")] if spec.admission_fair_sharing else []
+        unused += [("spec", "resources", "transformations")] if spec.resources.transformations else []
+        unused += [("spec", "resources", "deviceClassMappings")] if spec.resources.device_class_mappings else []
+        unused += [("spec", "starvationAfter")] if spec.starvation_after else []
+    for path in unused:
+        yield problem_of(item, path, "is kept, but has no effect in this version")
