@@ -1,0 +1,146 @@
+"""The controller: follows until it may lead, leads for a term, and starts over when a term ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from random import Random
+from typing import Any
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from queue_manager.cluster.clock import Backoff, Clock, SystemClock
+from queue_manager.cluster.port import ApiError, Cluster
+from queue_manager.controller.leader import RENEW, DatabaseLease, KubernetesLease
+from queue_manager.controller.term import Term
+from queue_manager.controller.timed import timed_jobs
+from queue_manager.store.listen import listen
+from queue_manager.store.records import StaleEpoch
+from queue_manager.store.store import Store
+
+log = structlog.get_logger(__name__)
+
+InThread = Callable[..., Awaitable[Any]]
+
+
+class LostLease(Exception):
+    """Another process leads now, or the lease could not be renewed in time."""
+
+
+def one_thread() -> InThread:
+    """Runs blocking database calls in order, off the event loop."""
+    pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+
+    async def call(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(pool, partial(function, *arguments, **named))
+
+    return call
+
+
+class Controller:
+    """Runs until cancelled. `term` is the current term, None while another process leads."""
+
+    def __init__(
+        self,
+        store: Store,
+        cluster: Cluster,
+        *,
+        holder: str,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        in_thread: InThread | None = None,
+        lease_namespace: str = "",
+        ttl: timedelta | None = None,
+    ) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._clock = clock or SystemClock()
+        self._random = random or Random()
+        self._in_thread = in_thread or one_thread()
+        self._lease_thread = in_thread or one_thread()
+        self._lease = DatabaseLease(store, holder, self._clock, self._lease_thread, **({"ttl": ttl} if ttl else {}))
+        self._kubernetes_lease = (
+            KubernetesLease(cluster, lease_namespace, "queue-manager-controller", holder, self._clock)
+            if lease_namespace
+            else None
+        )
+        self.term: Term | None = None
+        self.last_error = ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it leads and has caught up, or follows a leader."""
+        return self.term is None or self.term.ready
+
+    async def run(self) -> None:
+        """Follows and leads in turns; a failed dependency is waited for with growing pauses, visibly."""
+        backoff = Backoff(self._random, first=0.5, greatest=30.0)
+        while True:
+            try:
+                if await self._acquire():
+                    backoff.reset()
+                    await self._lead()
+                else:
+                    await self._clock.sleep(RENEW / 2)
+                    continue
+            except* (SQLAlchemyError, ApiError, OSError, StaleEpoch, LostLease) as group:
+                self.last_error = "; ".join(_flat(group))
+                log.warning("term ended", epoch=self._lease.epoch, error=self.last_error)
+                await self._clock.sleep(backoff.next())
+
+    async def _acquire(self) -> bool:
+        if not await self._lease.acquire():
+            return False
+        if self._kubernetes_lease is not None and not await self._kubernetes_lease.acquire():
+            await self._lease.give_up()
+            return False
+        return True
+
+    async def _lead(self) -> None:
+        log.info("leading", epoch=self._lease.epoch)
+        self.term = Term(
+            self._store,
+            self._cluster,
+            self._lease.epoch,
+            clock=self._clock,
+            random=self._random,
+            in_thread=self._in_thread,
+            valid=lambda: self._lease.valid,
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._renew())
+                group.create_task(self._listen(self.term))
+                group.create_task(timed_jobs(self.term, self._store, self._in_thread, self._clock))
+                group.create_task(self.term.run())
+        finally:
+            self.term = None
+            with suppress(SQLAlchemyError, ApiError):
+                await self._lease.give_up()
+                if self._kubernetes_lease is not None:
+                    await self._kubernetes_lease.give_up()
+
+    async def _renew(self) -> None:
+        while True:
+            await self._clock.sleep(RENEW)
+            if not await self._lease.renew():
+                raise LostLease("another process took the database lease")
+            if self._kubernetes_lease is not None and not await self._kubernetes_lease.acquire():
+                raise LostLease("another process took the Kubernetes Lease")
+
+    async def _listen(self, term: Term) -> None:
+        async for channel in listen(self._store):
+            if channel == "queue_manager_configuration":
+                term.configuration_changed()
+
+
+def _flat(group: BaseExceptionGroup[BaseException]) -> list[str]:
+    words = []
+    for error in group.exceptions:
+        words.extend(_flat(error) if isinstance(error, BaseExceptionGroup) else [f"{type(error).__name__}: {error}"])
+    return words

@@ -1,0 +1,330 @@
+"""Executors: bring job objects in line with their rows, send events and annotations. One task a workload at a time.
+
+An executor never trusts what it sent: after each write it decides again from the row and the newest object, so a repeated
+or half done action is repaired by doing it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any, Protocol
+
+import structlog
+
+from queue_manager.cluster.clock import Backoff, Clock, rfc3339_micro
+from queue_manager.cluster.port import EVENTS, PODS, ApiError, Cluster, Object, PatchType, Query, Resource
+from queue_manager.controller.drain import unsettled
+from queue_manager.kinds.kind import PREFIX, Done, Kind, Lookup, Placement, Step, Wait, Write
+from queue_manager.store.records import Action, OutboxEntry, State, WorkloadRow
+
+log = structlog.get_logger(__name__)
+
+MESSAGE_INTERVAL = timedelta(minutes=1)
+PARALLEL_WRITES = 64
+MOST_STEPS = 12
+
+
+class Brain(Protocol):
+    """What executors ask of the leader's term."""
+
+    lookup: Lookup
+
+    def row(self, uid: str) -> WorkloadRow | None: ...
+    def kind_of(self, row: WorkloadRow) -> Kind: ...
+    def object_of(self, row: WorkloadRow) -> Object | None: ...
+    def observe(self, resource: Resource, obj: Object) -> None: ...
+    def placement_of(self, row: WorkloadRow) -> Placement: ...
+    def live_pods(self, uid: str) -> int: ...
+    def report_drained(self, uid: str) -> None: ...
+    def report_refused(self, uid: str, message: str) -> None: ...
+    def may_write(self) -> bool: ...
+    async def refresh(self, row: WorkloadRow, obj: Object) -> bool: ...
+
+
+@dataclass
+class _Pending:
+    """Outbox rows that wait for the same thing."""
+
+    outbox: set[int] = field(default_factory=set)
+    again: bool = False
+    running: bool = False
+
+
+class Executors:
+    """Schedules executor tasks; finished outbox ids are collected in `done` for the next commit."""
+
+    def __init__(self, cluster: Cluster, brain: Brain, clock: Clock, random: Random, component: str = "queue-manager") -> None:
+        self._cluster = cluster
+        self._brain = brain
+        self._clock = clock
+        self._random = random
+        self._component = component
+        self._pending: dict[str, _Pending] = defaultdict(_Pending)
+        self._slots = asyncio.Semaphore(PARALLEL_WRITES)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._annotated: dict[str, tuple[datetime, str]] = {}
+        self.done: list[int] = []
+        self.failed: list[tuple[int, str, datetime]] = []
+        self.on_progress: Callable[[], None] = lambda: None
+
+    def submit(self, entry: OutboxEntry) -> None:
+        """Takes over an outbox row."""
+        if entry.action is Action.SYNC:
+            self._pending[entry.uid].outbox.add(entry.id)
+            self.wake(entry.uid)
+        elif entry.action is Action.EVENT:
+            self._spawn(self._with_retries(entry, self._send_event))
+        else:
+            self._spawn(self._with_retries(entry, self._annotate))
+
+    def wake(self, uid: str) -> None:
+        """The workload's row or objects changed: look again, if something is to be done."""
+        pending = self._pending.get(uid)
+        if pending is None or not pending.outbox:
+            return
+        if pending.running:
+            pending.again = True
+            return
+        pending.running = True
+        self._spawn(self._sync_until_done(uid, pending))
+
+    async def close(self) -> None:
+        """Cancels every task; what they had not finished is still in the outbox."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Future[None]) -> None:
+        self._tasks.discard(task)  # type: ignore[arg-type]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("executor task failed", error=repr(error))
+
+    def _settle(self, ids: set[int]) -> None:
+        self.done.extend(sorted(ids))
+        self.on_progress()
+
+    async def _sync_until_done(self, uid: str, pending: _Pending) -> None:
+        backoff = Backoff(self._random, first=0.2, greatest=30.0)
+        try:
+            while True:
+                pending.again = False
+                ids = set(pending.outbox)
+                try:
+                    async with self._slots:
+                        finished = await self._sync(uid)
+                    backoff.reset()
+                except ApiError as error:
+                    until = self._clock.now() + timedelta(seconds=(pause := backoff.next(error.retry_after)))
+                    self.failed.extend((id_, str(error), until) for id_ in sorted(ids))
+                    log.warning("write failed, tried again", workload=uid, error=str(error), pause=round(pause, 1))
+                    self.on_progress()
+                    await self._clock.sleep(pause)
+                    continue
+                if finished:
+                    pending.outbox -= ids
+                    self._settle(ids)
+                if not pending.again:
+                    break
+        finally:
+            pending.running = False
+            if not pending.outbox:
+                self._pending.pop(uid, None)
+
+    async def _sync(self, uid: str) -> bool:
+        """Steps until done (True) or until the cluster has to move first (False). Raises ApiError worth a pause."""
+        refused = ""
+        obj: Object | None = None
+        for _ in range(MOST_STEPS):
+            row = self._brain.row(uid)
+            if row is None or row.state in (State.FINISHED, State.FAILED, State.RUNNING):
+                return True
+            if not self._brain.may_write():
+                return False
+            obj = _newer(obj, self._brain.object_of(row))
+            if obj is None:
+                return await self._confirm_drained(row, None) if row.state is State.DRAINING else True
+            if row.state is State.STARTING and not await self._brain.refresh(row, obj):
+                return True
+            step = self._next_step(row, obj, refused)
+            match step:
+                case Done():
+                    return row.state is not State.DRAINING or await self._confirm_drained(row, obj)
+                case Wait():
+                    return row.state is State.DRAINING and await self._confirm_drained(row, obj)
+                case Write():
+                    obj, refused = await self._perform(row, step, obj, refused)
+                    if refused and obj is None:
+                        return True
+        raise ApiError(0, "NoProgress", f"no end after {MOST_STEPS} steps; last refusal: {refused or 'none'}")
+
+    def _next_step(self, row: WorkloadRow, obj: Object, refused: str) -> Step:
+        kind = self._brain.kind_of(row)
+        if row.state is State.STARTING:
+            return kind.next_start(obj, self._brain.placement_of(row), self._brain.lookup, refused=refused)
+        drained = row.admission is None
+        return kind.next_stop(obj, self._brain.lookup, drained=drained, refused=refused)
+
+    async def _perform(self, row: WorkloadRow, write: Write, obj: Object, refused: str) -> tuple[Object | None, str]:
+        """(newest object, "") after success or a conflict; (object, refusal) to try the longer way; (None, refusal) when
+        the start is refused for good and the workload is handed back."""
+        kind = self._brain.kind_of(row)
+        try:
+            result = await self.send(write)
+        except ApiError as error:
+            if error.not_found or error.conflict:
+                return await self._read(row, kind), ""
+            if error.transient:
+                raise
+            log.warning("write refused", workload=row.uid, write=write.says, error=str(error))
+            if not refused:
+                return obj, error.message
+            if row.state is State.STARTING:
+                self._brain.report_refused(row.uid, error.message)
+                return None, error.message
+            raise
+        log.info("written", workload=row.uid, attempt=row.attempt, write=write.says)
+        if result is not None:
+            self._brain.observe(write.resource, result)
+            if write.resource == kind.resource and write.name == row.name:
+                return result, refused
+        return obj, refused
+
+    async def _read(self, row: WorkloadRow, kind: Kind) -> Object | None:
+        try:
+            obj = await self._cluster.get(kind.resource, row.namespace, row.name)
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
+        if obj["metadata"].get("uid") != row.uid:
+            return None
+        self._brain.observe(kind.resource, obj)
+        return obj
+
+    async def send(self, write: Write) -> Object | None:
+        """Performs one write; None after a delete."""
+        if write.verb == "delete":
+            await self._cluster.delete(
+                write.resource, write.namespace, write.name, uid=write.uid, propagation=write.propagation
+            )
+            return None
+        return await self._cluster.patch(
+            write.resource,
+            write.namespace,
+            write.name,
+            write.body,
+            write.patch_type,
+            subresource=write.subresource,
+            field_manager=write.field_manager,
+            force=write.force,
+        )
+
+    async def _confirm_drained(self, row: WorkloadRow, obj: Object | None) -> bool:
+        """Proves by a fresh list that no pod is left once nothing can make one; the caches alone may lag."""
+        if self._brain.live_pods(row.uid):
+            return False
+        kind = self._brain.kind_of(row)
+        finished = obj is not None and kind.finished(obj) is not None
+        if not finished and unsettled(row.uid, obj, self._brain.lookup):
+            return False
+        if obj is not None:
+            selector = ",".join(f"{key}={value}" for key, value in sorted(kind.pod_selector(obj).items()))
+            page = await self._cluster.list(PODS, Query(namespace=row.namespace, label_selector=selector))
+            alive = [pod for pod in page.items if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
+            if alive:
+                return False
+        self._brain.report_drained(row.uid)
+        return True
+
+    async def _with_retries(self, entry: OutboxEntry, action: Callable[[WorkloadRow, Mapping[str, Any]], Awaitable[None]]) -> None:
+        backoff = Backoff(self._random, first=0.5, greatest=60.0)
+        while True:
+            row = self._brain.row(entry.uid)
+            if row is None or not self._brain.may_write():
+                break
+            try:
+                async with self._slots:
+                    await action(row, entry.payload)
+                break
+            except ApiError as error:
+                if not error.transient and not (error.conflict and backoff.failures < 5):
+                    log.info("not sent", workload=entry.uid, action=entry.action.value, error=str(error))
+                    break
+                await self._clock.sleep(backoff.next(error.retry_after))
+        self._settle({entry.id})
+
+    async def _send_event(self, row: WorkloadRow, payload: Mapping[str, Any]) -> None:
+        kind = self._brain.kind_of(row)
+        now = self._clock.now()
+        obj = self._brain.object_of(row)
+        if obj is None:
+            return
+        name = f"{row.name[:200]}.{self._random.getrandbits(64):016x}"
+        body: Object = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": row.namespace},
+            "involvedObject": {
+                "apiVersion": kind.resource.api_version,
+                "kind": row.kind,
+                "namespace": row.namespace,
+                "name": row.name,
+                "uid": row.uid,
+                "resourceVersion": obj["metadata"].get("resourceVersion", ""),
+            },
+            "reason": payload["reason"],
+            "message": payload["message"][:1024],
+            "type": payload["type"],
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": self._component,
+            "firstTimestamp": rfc3339_micro(now)[:19] + "Z",
+            "lastTimestamp": rfc3339_micro(now)[:19] + "Z",
+            "count": 1,
+        }
+        await self._cluster.create(EVENTS, row.namespace, body)
+
+    async def _annotate(self, row: WorkloadRow, payload: Mapping[str, Any]) -> None:
+        """Writes `state` at once, a changed reason of the same state at most once a minute."""
+        last = self._annotated.get(row.uid)
+        if last is not None and last[1] == row.state.value:
+            pause = (last[0] + MESSAGE_INTERVAL - self._clock.now()).total_seconds()
+            if pause > 0:
+                await self._clock.sleep(pause)
+        fresh = self._brain.row(row.uid)
+        obj = self._brain.object_of(fresh) if fresh else None
+        if fresh is None or obj is None:
+            return
+        wanted = {PREFIX + "state": fresh.state.value, PREFIX + "message": fresh.message or None}
+        have = obj["metadata"].get("annotations") or {}
+        if all(have.get(key) == value for key, value in wanted.items()):
+            return
+        self._annotated[row.uid] = (self._clock.now(), fresh.state.value)
+        kind = self._brain.kind_of(fresh)
+        body: Object = {"metadata": {"uid": row.uid, "annotations": wanted}}
+        result = await self._cluster.patch(kind.resource, row.namespace, row.name, body, PatchType.MERGE)
+        self._brain.observe(kind.resource, result)
+
+    def forget(self, uid: str) -> None:
+        """The workload ended."""
+        self._annotated.pop(uid, None)
+
+
+def _newer(one: Object | None, other: Object | None) -> Object | None:
+    """The object with the higher resourceVersion."""
+    if one is None or other is None:
+        return one or other
+    first, second = one["metadata"].get("resourceVersion", ""), other["metadata"].get("resourceVersion", "")
+    if first.isdigit() and second.isdigit():
+        return one if int(first) >= int(second) else other
+    return other

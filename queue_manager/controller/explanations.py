@@ -1,0 +1,53 @@
+"""Explanations in the API's shape (design, section 6), from what the engine says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from queue_manager.engine.decision import Blocker, Waiting
+from queue_manager.store.records import WorkloadRow
+
+
+def explanation_of(
+    waiting: Waiting, row: WorkloadRow, rows: Mapping[str, WorkloadRow], now: datetime
+) -> Mapping[str, Any]:
+    """JSON of a waiting workload's explanation. `since` is when it was created, `asOf` when the numbers were taken."""
+    return {
+        "reason": waiting.reason.value,
+        "message": waiting.message,
+        "position": waiting.position,
+        "since": row.created_at.isoformat(),
+        "asOf": now.isoformat(),
+        "estimatedStart": None,
+        "blockers": [_blocker(blocker, rows) for blocker in waiting.blockers],
+    }
+
+
+def _blocker(blocker: Blocker, rows: Mapping[str, WorkloadRow]) -> Mapping[str, Any]:
+    holders = [rows[uid] for uid in blocker.holders if uid in rows]
+    return {
+        "type": blocker.type.value,
+        "message": blocker.message,
+        "node": blocker.node,
+        "flavor": blocker.flavor,
+        "resource": blocker.resource,
+        "requested": blocker.requested,
+        "available": blocker.available,
+        "missing": blocker.missing,
+        "holders": [f"{row.namespace}/{row.name}" for row in holders],
+    }
+
+
+def unknown_queue(row: WorkloadRow) -> Mapping[str, Any]:
+    """For a workload that can't be queued at all: the object has to change first."""
+    return {
+        "reason": row.reason,
+        "message": row.message,
+        "position": None,
+        "since": row.created_at.isoformat(),
+        "asOf": None,
+        "estimatedStart": None,
+        "blockers": [{"type": row.reason, "message": row.message, "node": "", "holders": []}],
+    }

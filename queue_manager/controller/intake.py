@@ -1,0 +1,175 @@
+"""From a job object to the row it asks for: queue, priority, user and pod sets. Pure, given the lookup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from queue_manager.cluster.port import NAMESPACES, Object, Resource
+from queue_manager.config.compiled import Compiled
+from queue_manager.controller.times import parse_time
+from queue_manager.engine.selectors import labels_match
+from queue_manager.engine.workload import PodGroup
+from queue_manager.kinds.kind import (
+    MANAGED_LABEL,
+    PREFIX,
+    PRIORITY_CLASS_LABEL,
+    QUEUE_LABEL,
+    Kind,
+    Lookup,
+    Resolved,
+    Unresolvable,
+)
+from queue_manager.store.records import State, WorkloadRow
+
+PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+DEFAULT_LOCAL_QUEUE = "default"
+UNKNOWN_QUEUE = "UnknownQueue"
+PENDING_EVALUATION = "PendingEvaluation"
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """Reads rows off objects with the configuration and the caches of the moment."""
+
+    lookup: Lookup
+    compiled: Callable[[], Compiled]
+
+    def is_managed(self, obj: Object) -> bool:
+        """Whether the object itself asks for a queue, or lies in a managed namespace."""
+        meta = obj["metadata"]
+        if (meta.get("labels") or {}).get(QUEUE_LABEL):
+            return True
+        return self.namespace_labels(meta.get("namespace", "")).get(MANAGED_LABEL) == "true"
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        """Labels of a namespace, {} while it is not known."""
+        found = self.lookup.get(NAMESPACES, "", namespace)
+        return (found or {}).get("metadata", {}).get("labels") or {}
+
+    def read(self, obj: Object, kind: Kind) -> WorkloadRow:
+        """The row of an object as if it had just arrived: waiting, or held where its pod sets can't be told."""
+        meta = obj["metadata"]
+        labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+        local_queue = labels.get(QUEUE_LABEL) or DEFAULT_LOCAL_QUEUE
+        namespace = meta.get("namespace", "")
+        queue, problem = self.resolve_queue(namespace, local_queue)
+        row = WorkloadRow(
+            uid=meta["uid"],
+            kind=kind.resource.kind,
+            namespace=namespace,
+            name=meta["name"],
+            created_at=parse_time(meta["creationTimestamp"]),
+            state=State.WAITING,
+            local_queue=local_queue,
+            queue=queue,
+            user=annotations.get(PREFIX + "user") or namespace,
+            groups=tuple(g for g in annotations.get(PREFIX + "user-groups", "").split(",") if g),
+            reason=UNKNOWN_QUEUE if problem else PENDING_EVALUATION,
+            message=problem,
+        )
+        try:
+            resolved = kind.resolve(obj, self.lookup)
+        except Unresolvable as problem_of_object:
+            message = f"{problem_of_object.field}: {problem_of_object.message}" if problem_of_object.field else problem_of_object.message
+            held = replace(row, state=State.HELD, reason=problem_of_object.reason, message=message)
+            return self._with_priority(held, labels.get(PRIORITY_CLASS_LABEL, ""), "")
+        row = replace(
+            row,
+            pod_groups=with_reclaimed(resolved.pod_groups, kind.reclaimable(obj, self.lookup)),
+            topology=resolved.topology,
+            inputs=dict(resolved.inputs),
+        )
+        return self._with_priority(row, labels.get(PRIORITY_CLASS_LABEL, ""), resolved.pod_priority_class)
+
+    def resolve_queue(self, namespace: str, local_queue: str) -> tuple[str, str]:
+        """(queue, "") or ("", what is wrong and what would be right)."""
+        compiled = self.compiled()
+        local = compiled.local_queues.get((namespace, local_queue))
+        if local is not None:
+            return local.queue, ""
+        queue = compiled.engine.queues.get(local_queue)
+        if queue is None:
+            return "", (
+                f'metadata.labels["{QUEUE_LABEL}"]: there is no local queue "{local_queue}" in namespace "{namespace}"'
+                f" and no queue of that name"
+            )
+        selector = queue.namespace_selector
+        if selector is None or not labels_match(selector, self.namespace_labels(namespace)):
+            return "", f'metadata.labels["{QUEUE_LABEL}"]: namespace "{namespace}" may not use queue "{local_queue}"'
+        return queue.name, ""
+
+    def _with_priority(self, row: WorkloadRow, name: str, pod_priority_class: str) -> WorkloadRow:
+        """Priority from our label, else from the pods' priority class (workloads.md D9)."""
+        found = self.compiled().priority_classes.get(name)
+        if found is not None:
+            return replace(
+                row,
+                priority=found.value,
+                priority_class=name,
+                may_preempt=found.may_preempt,
+                preemptible=found.preemptible,
+            )
+        if name:
+            message = f'metadata.labels["{PRIORITY_CLASS_LABEL}"]: there is no priority class "{name}"'
+            return replace(row, state=State.HELD, reason="UnknownPriorityClass", message=message, priority_class=name)
+        pods = self.lookup.get(PRIORITY_CLASSES, "", pod_priority_class) if pod_priority_class else None
+        if pods is None:
+            return row
+        return replace(
+            row,
+            priority=int(pods.get("value", 0)),
+            priority_class=pod_priority_class,
+            may_preempt=pods.get("preemptionPolicy") != "Never",
+        )
+
+
+def with_reclaimed(groups: tuple[PodGroup, ...], reclaimed: Mapping[str, int]) -> tuple[PodGroup, ...]:
+    """Pod groups with the pods that have finished set apart."""
+    return tuple(
+        replace(
+            group,
+            pod_sets=tuple(replace(p, reclaimed=min(p.count, reclaimed.get(p.name, 0))) for p in group.pod_sets),
+        )
+        for group in groups
+    )
+
+
+def merged(old: WorkloadRow, new: WorkloadRow) -> WorkloadRow | None:
+    """What a re-read object changes in the row of a workload that waits or is held; None when nothing.
+
+    A hold by a person or by the user's suspension stays; a hold for an unreadable object ends with its cause.
+    """
+    state, reason, message = old.state, old.reason, old.message
+    if new.state is State.HELD or new.reason == UNKNOWN_QUEUE:
+        state, reason, message = new.state, new.reason, new.message
+    elif (old.state is State.HELD and old.reason not in STICKY_HOLDS) or old.reason == UNKNOWN_QUEUE:
+        state, reason, message = State.WAITING, PENDING_EVALUATION, ""
+    if old.state is State.HELD and old.reason in STICKY_HOLDS:
+        state, reason, message = old.state, old.reason, old.message
+    keep = new if new.pod_groups else replace(new, pod_groups=old.pod_groups, topology=old.topology, inputs=old.inputs)
+    result = replace(
+        keep,
+        state=state,
+        reason=reason,
+        message=message,
+        attempt=old.attempt,
+        not_before=old.not_before,
+        version=old.version,
+        after_drain=old.after_drain,
+        admission=old.admission,
+        finished_at=old.finished_at,
+        created_at=old.created_at,
+    )
+    return None if result == old else result
+
+
+STICKY_HOLDS = frozenset({"SuspendedByUser", "HeldByOperator"})
+"""Holds that end only by a person's wish."""
+
+
+def resolved_again(row: WorkloadRow, resolved: Resolved) -> bool:
+    """Whether the object still asks for what the row was admitted with (pod counts and requests)."""
+    return [(p.name, p.count, dict(p.requests)) for g in row.pod_groups for p in g.pod_sets] == [
+        (p.name, p.count, dict(p.requests)) for g in resolved.pod_groups for p in g.pod_sets
+    ]

@@ -1,0 +1,113 @@
+"""Who uses what on which node: pods of charged workloads by pod set, everything else as foreign use. Updated pod by pod."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from queue_manager.cluster.pods import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One pod that has not ended: where it is bound ("" while it is not) and whose it is ("" when nobody's)."""
+
+    pod: Pod
+    workload: str = ""
+    pod_set: str = ""
+
+
+class PodTable:
+    """Keeps sums per node and per workload so that one pod event costs one update."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._of_workload: dict[str, set[str]] = defaultdict(set)
+        self._charged: set[str] = set()
+        self._foreign: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self._bound: dict[str, dict[str, dict[str, int]]] = {}
+        self.dirty_nodes: set[str] = set()
+        self.dirty_workloads: set[str] = set()
+        self.dirty_bindings: set[str] = set()
+
+    def live(self, workload: str) -> int:
+        """Pods of the workload that have not ended, terminating ones included."""
+        return len(self._of_workload.get(workload, ()))
+
+    def pods_of(self, workload: str) -> list[Pod]:
+        """Those pods."""
+        return [self._entries[uid].pod for uid in sorted(self._of_workload.get(workload, ()))]
+
+    def foreign(self, node: str) -> Mapping[str, int]:
+        """What pods use on the node that no charged workload accounts for; base units, `pods` is a count."""
+        return {resource: amount for resource, amount in self._foreign.get(node, {}).items() if amount}
+
+    def bound(self, workload: str) -> Mapping[str, Mapping[str, int]]:
+        """Pod set -> node -> bound pods."""
+        return self._bound.get(workload, {})
+
+    def put(self, pod: Pod, workload: str, pod_set: str) -> None:
+        """A pod appeared or changed."""
+        old = self._entries.get(pod.uid)
+        new = Entry(pod, workload, pod_set)
+        if old == new:
+            return
+        if old is not None:
+            self._count(old, -1)
+        if pod.gone:
+            self._entries.pop(pod.uid, None)
+            if old is not None:
+                self._of_workload[old.workload].discard(pod.uid)
+        else:
+            if old is not None and old.workload != workload:
+                self._of_workload[old.workload].discard(pod.uid)
+            self._entries[pod.uid] = new
+            if workload:
+                self._of_workload[workload].add(pod.uid)
+            self._count(new, +1)
+        self.dirty_workloads.update(filter(None, (workload, old.workload if old else "")))
+
+    def remove(self, uid: str) -> None:
+        """A pod is deleted."""
+        old = self._entries.get(uid)
+        if old is not None:
+            self.put(replace(old.pod, gone=True), old.workload, old.pod_set)
+
+    def reassign(self, uid: str, workload: str, pod_set: str) -> None:
+        """The owner of a pod became known later than the pod."""
+        old = self._entries.get(uid)
+        if old is not None:
+            self.put(old.pod, workload, pod_set)
+
+    def unowned(self) -> Iterable[Pod]:
+        """Pods that belong to no workload as far as known."""
+        return [entry.pod for entry in self._entries.values() if not entry.workload]
+
+    def charge(self, workload: str, charged: bool) -> None:
+        """Says whether the workload accounts for its pods itself; if not they are foreign use."""
+        if charged == (workload in self._charged):
+            return
+        entries = [self._entries[uid] for uid in self._of_workload.get(workload, ())]
+        for entry in entries:
+            self._count(entry, -1)
+        (self._charged.add if charged else self._charged.discard)(workload)
+        for entry in entries:
+            self._count(entry, +1)
+
+    def _count(self, entry: Entry, sign: int) -> None:
+        node = entry.pod.node
+        if not node:
+            return
+        if entry.workload in self._charged:
+            nodes = self._bound.setdefault(entry.workload, {}).setdefault(entry.pod_set, {})
+            nodes[node] = nodes.get(node, 0) + sign
+            if not nodes[node]:
+                del nodes[node]
+            self.dirty_bindings.add(entry.workload)
+            return
+        use = self._foreign[node]
+        for resource, amount in entry.pod.requests.items():
+            use[resource] += sign * amount
+        use["pods"] += sign
+        self.dirty_nodes.add(node)

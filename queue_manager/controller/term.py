@@ -1,0 +1,691 @@
+"""One term of leadership: rows and objects in, decisions out.
+
+Everything in memory is built from the store and the watches when the term begins and dropped when it ends; any failure of
+the database ends the term, and the next one reads again. There is one writer: the loop in `run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any, TypeVar
+
+import structlog
+
+from queue_manager.cluster.clock import Clock
+from queue_manager.cluster.nodes import to_node
+from queue_manager.cluster.pods import Pod, to_pod
+from queue_manager.cluster.port import (
+    JOB_SETS,
+    JOBS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RUNTIME_CLASSES,
+    TRAIN_JOBS,
+    Cluster,
+    EventType,
+    Object,
+    Resource,
+)
+from queue_manager.config.compiled import Compiled, compile_objects
+from queue_manager.controller.executor import Executors
+from queue_manager.controller.explanations import explanation_of, unknown_queue
+from queue_manager.controller.intake import Intake, merged, resolved_again, with_reclaimed
+from queue_manager.controller.owners import Owners
+from queue_manager.controller.pod_table import PodTable
+from queue_manager.controller.times import from_microseconds, to_microseconds
+from queue_manager.controller.transitions import (
+    Facts,
+    admit,
+    annotate,
+    decide,
+    drain,
+    entries,
+    event,
+    evict,
+    loans,
+    start_refused,
+    sync,
+)
+from queue_manager.controller.view import ClusterView
+from queue_manager.engine.decision import Plan
+from queue_manager.engine.engine import Engine
+from queue_manager.engine.workload import Workload
+from queue_manager.kinds.kind import Done, Kind, Placement, PodPlacement, Unresolvable
+from queue_manager.kinds.registry import KINDS, managed_ancestor
+from queue_manager.store.records import (
+    CHARGED,
+    ENDED,
+    Change,
+    Committed,
+    LedgerState,
+    NodeRow,
+    State,
+    WorkloadRow,
+)
+from queue_manager.store.store import Store
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+BATCH = 0.005
+"""Seconds in which events are gathered into one decision."""
+KIND_OF: Mapping[str, Kind] = {kind.resource.kind: kind for kind in KINDS}
+CHILDREN = (JOBS, JOB_SETS)
+
+
+@dataclass
+class Counters:
+    """What happened in this term, for metrics."""
+
+    cycles: int = 0
+    cycle_seconds: float = 0.0
+    admissions: int = 0
+    evictions: int = 0
+    lost: int = 0
+
+
+class Term:
+    """The leader's state and its loop. `run` returns only by exception or cancellation."""
+
+    def __init__(
+        self,
+        store: Store,
+        cluster: Cluster,
+        epoch: int,
+        *,
+        clock: Clock,
+        random: Random,
+        in_thread: Callable[..., Awaitable[Any]],
+        valid: Callable[[], bool],
+    ) -> None:
+        self.epoch = epoch
+        self.rows: dict[str, WorkloadRow] = {}
+        self.engine = Engine()
+        self.compiled = Compiled()
+        self.counters = Counters()
+        self.pods = PodTable()
+        self.view = ClusterView(cluster, clock, random, self._on_event)
+        self.lookup = self.view
+        self.intake = Intake(self.view, lambda: self.compiled)
+        self.executors = Executors(cluster, self, clock, random)
+        self.executors.on_progress = self._wake
+        self.ready = False
+        self._store = store
+        self._clock = clock
+        self._in_thread = in_thread
+        self._valid = valid
+        self._owners = Owners()
+        self._dirty: set[str] = set()
+        self._dirty_nodes: set[str] = set()
+        self._nodes_to_save: set[str] = set()
+        self._events = asyncio.Event()
+        self._reload = True
+        self._adopting = False
+        self._drained: set[str] = set()
+        self._refused: dict[str, str] = {}
+        self._refusals: dict[str, int] = {}
+
+    # --- what executors ask -------------------------------------------------------------------------------------
+
+    def row(self, uid: str) -> WorkloadRow | None:
+        """The row as last committed."""
+        return self.rows.get(uid)
+
+    def kind_of(self, row: WorkloadRow) -> Kind:
+        """The kind of the row's object."""
+        return KIND_OF[row.kind]
+
+    def object_of(self, row: WorkloadRow) -> Object | None:
+        """The newest state known of the row's object; None when it is gone."""
+        return self.view.by_uid(self.kind_of(row).resource, row.uid)
+
+    def observe(self, resource: Resource, obj: Object) -> None:
+        """An answer of the API server to a write of ours."""
+        if resource in self.view.reflectors:
+            self.view.observe(resource, obj)
+            self._touch(self._owners.root(obj["metadata"].get("uid", "")))
+
+    def placement_of(self, row: WorkloadRow) -> Placement:
+        """What the pods of an admitted workload must carry."""
+        assert row.admission is not None
+        return {
+            pod_set.name: PodPlacement(
+                count=pod_set.count, node_selector=dict(pod_set.selector), tolerations=pod_set.tolerations
+            )
+            for pod_set in row.admission.admission.pod_sets
+        }
+
+    def live_pods(self, uid: str) -> int:
+        """Pods that have not ended."""
+        return self.pods.live(uid)
+
+    def report_drained(self, uid: str) -> None:
+        """An executor proved that no pod is left."""
+        self._drained.add(uid)
+        self._touch(uid)
+
+    def report_refused(self, uid: str, message: str) -> None:
+        """An executor found that the start is refused for good."""
+        self._refused[uid] = message
+        self._touch(uid)
+
+    def may_write(self) -> bool:
+        """Whether the lease still holds."""
+        return self._valid()
+
+    async def refresh(self, row: WorkloadRow, obj: Object) -> bool:
+        """Before a start: whether the object still asks for what was admitted, with Trainer's snapshot if there is one."""
+        kind = self.kind_of(row)
+        if kind.resource == TRAIN_JOBS:
+            await self.view.read_snapshot(obj)
+        try:
+            resolved = kind.resolve(obj, self.view)
+        except Unresolvable:
+            return True
+        if resolved_again(row, resolved):
+            return True
+        self.report_refused(row.uid, "its pod sets changed after it was admitted")
+        return False
+
+    # --- events -------------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        self._events.set()
+
+    def _touch(self, uid: str) -> None:
+        if uid:
+            self._dirty.add(uid)
+            self._events.set()
+
+    def _on_event(self, resource: Resource, kind: EventType, new: Object | None, old: Object | None) -> None:
+        obj = new or old
+        assert obj is not None
+        if resource == PODS:
+            self._pod_event(obj, deleted=kind is EventType.DELETED)
+        elif resource == NODES:
+            self._dirty_nodes.add(obj["metadata"]["name"])
+        elif resource in CHILDREN or resource == TRAIN_JOBS:
+            self._job_event(resource, obj)
+        elif resource in (NAMESPACES, LIMIT_RANGES):
+            namespace = obj["metadata"].get("namespace") or obj["metadata"]["name"]
+            self._touch_where(lambda row: row.namespace == namespace)
+            if resource == NAMESPACES:
+                self._touch_jobs_of(namespace)
+        elif resource == RUNTIME_CLASSES or resource not in (PODS, NODES):
+            self._touch_where(lambda row: row.admission is None)
+        self._events.set()
+
+    def _touch_where(self, wanted: Callable[[WorkloadRow], bool]) -> None:
+        self._dirty.update(uid for uid, row in self.rows.items() if wanted(row))
+
+    def _touch_jobs_of(self, namespace: str) -> None:
+        for kind in KINDS:
+            self._dirty.update(obj["metadata"]["uid"] for obj in self.view.list(kind.resource, namespace))
+
+    def _job_event(self, resource: Resource, obj: Object) -> None:
+        uid = obj["metadata"]["uid"]
+        if self._owners.learn(obj):
+            root = self._owners.root(uid)
+            for pod in self.pods.pods_of(uid):
+                self._place_pod(pod, root)
+        self._touch(self._owners.root(uid))
+
+    def _pod_event(self, obj: Object, *, deleted: bool) -> None:
+        if deleted:
+            self.pods.remove(obj["metadata"]["uid"])
+        else:
+            pod = to_pod(obj)
+            self._place_pod(pod, self._owners.root(pod.controller) if pod.controller else "")
+
+    def _place_pod(self, pod: Pod, root: str) -> None:
+        row = self.rows.get(root)
+        pod_set = self.kind_of(row).pod_set_of({"metadata": {"labels": pod.labels}}) if row else ""
+        self.pods.put(pod, root, pod_set)
+
+    # --- the loop -----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Reads the store, waits for the watches, then decides for as long as it leads."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.view.run())
+            await self._load()
+            await self.view.synced()
+            self._begin()
+            try:
+                while True:
+                    await self._step()
+            finally:
+                await self.executors.close()
+
+    async def _db(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        result: T = await self._in_thread(call, *arguments, **named)
+        return result
+
+    async def _load(self) -> None:
+        await self._load_configuration()
+        for row in await self._db(self._store.load_workloads):
+            self.rows[row.uid] = row
+        self._adopting = await self._db(self._store.fact, "adopted") is None
+        log.info("state read", workloads=len(self.rows), revision=self.compiled.engine.revision, epoch=self.epoch)
+
+    async def _load_configuration(self) -> None:
+        self._reload = False
+        revision, objects = await self._db(self._store.load_configuration)
+        self.compiled = compile_objects(objects, revision)
+        self.engine.configure(self.compiled.engine)
+
+    def _begin(self) -> None:
+        """All caches are filled: tell the engine everything, then look at every object and every row once."""
+        for node in self.view.all(NODES):
+            self._dirty_nodes.add(node["metadata"]["name"])
+        for row in self.rows.values():
+            self._tell_engine(None, row)
+        for pod in list(self.view.all(PODS)):
+            self._pod_event(pod, deleted=False)
+        self._dirty.update(self.rows)
+        for kind in KINDS:
+            self._dirty.update(obj["metadata"]["uid"] for obj in self.view.all(kind.resource))
+        self._events.set()
+        self._outbox_read = False
+
+    async def _step(self) -> None:
+        await self._wait_for_events()
+        self._events.clear()
+        started = self._clock.monotonic()
+        if self._reload:
+            await self._load_configuration()
+            self._touch_where(lambda row: row.state in (State.WAITING, State.HELD))
+        self._refresh_nodes()
+        await self._reconcile()
+        if self._adopting:
+            await self._db(self._store.put_fact, "adopted", {"at": self._clock.now().isoformat()})
+            self._adopting = False
+        if not self._outbox_read:
+            self._outbox_read = True
+            for entry in await self._db(self._store.pending_outbox):
+                self.executors.submit(entry)
+        await self._cycle()
+        await self._settle_outbox()
+        self.ready = True
+        self.counters.cycles += 1
+        self.counters.cycle_seconds += self._clock.monotonic() - started
+
+    async def _wait_for_events(self) -> None:
+        """Sleeps until an event, or until a workload's backoff ends; then gathers events for a moment."""
+        if not self._events.is_set():
+            pause = self._until_next_backoff()
+            waiter = asyncio.ensure_future(self._events.wait())
+            timer = asyncio.ensure_future(self._clock.sleep(pause))
+            try:
+                await asyncio.wait({waiter, timer}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                waiter.cancel()
+                timer.cancel()
+        await self._clock.sleep(BATCH)
+
+    def _until_next_backoff(self) -> float:
+        now = self._clock.now()
+        times = [row.not_before for row in self.rows.values() if row.not_before and row.state is State.WAITING]
+        ahead = [moment for moment in times if moment > now]
+        return min(60.0, (min(ahead) - now).total_seconds() + 0.001) if ahead else 60.0
+
+    def configuration_changed(self) -> None:
+        """The store has a new revision."""
+        self._reload = True
+        self._events.set()
+
+    def sweep(self) -> None:
+        """Looks at everything again: the safety net under the events."""
+        self._dirty.update(self.rows)
+        for kind in KINDS:
+            self._dirty.update(obj["metadata"]["uid"] for obj in self.view.all(kind.resource))
+        self._events.set()
+
+    # --- nodes and pods -----------------------------------------------------------------------------------------
+
+    def _refresh_nodes(self) -> None:
+        for uid in self.pods.dirty_bindings:
+            row = self.rows.get(uid)
+            if row is not None and row.admission is not None:
+                self._bind(row)
+        self.pods.dirty_bindings.clear()
+        self._dirty.update(self.pods.dirty_workloads & self.rows.keys())
+        self.pods.dirty_workloads.clear()
+        names = self._dirty_nodes | self.pods.dirty_nodes
+        for name in sorted(names):
+            found = self.view.get(NODES, "", name)
+            if found is None:
+                self.engine.remove_node(name)
+            else:
+                self.engine.upsert_node(replace(to_node(found), foreign=self.pods.foreign(name)))
+        self._nodes_to_save |= names
+        self._dirty_nodes.clear()
+        self.pods.dirty_nodes.clear()
+
+    def _bind(self, row: WorkloadRow) -> None:
+        assert row.admission is not None
+        bound = self.pods.bound(row.uid)
+        for pod_set in row.admission.admission.pod_sets:
+            self.engine.bind(row.uid, pod_set.name, bound.get(pod_set.name, {}))
+
+    async def save_nodes(self) -> None:
+        """Keeps nodes and foreign use in the store, for plans and explanations made elsewhere."""
+        names, self._nodes_to_save = self._nodes_to_save, set()
+        rows, removed = [], []
+        for name in sorted(names):
+            found = self.view.get(NODES, "", name)
+            if found is None:
+                removed.append(name)
+                continue
+            node = to_node(found)
+            rows.append(
+                NodeRow(
+                    name=name,
+                    labels=node.labels,
+                    taints=node.taints,
+                    allocatable=node.allocatable,
+                    foreign=self.pods.foreign(name),
+                    ready=node.ready,
+                    unschedulable=node.unschedulable,
+                )
+            )
+        if rows or removed:
+            await self._db(self._store.save_nodes, self.epoch, rows, removed, self._clock.now())
+
+    # --- rows and objects ---------------------------------------------------------------------------------------
+
+    async def _reconcile(self) -> None:
+        """Follows what the cluster shows: new jobs, changed jobs, starts confirmed, ends, drains."""
+        uids, self._dirty = sorted(self._dirty), set()
+        changes = []
+        for uid in uids:
+            row = self.rows.get(uid)
+            try:
+                change = await self._change_of(uid, row)
+            except Exception:
+                log.exception("could not look at a workload; it stays as it is", workload=uid)
+                continue
+            if change is not None:
+                changes.append(change)
+            elif row is not None:
+                self.executors.wake(uid)
+        if changes:
+            await self._commit(changes)
+
+    async def _change_of(self, uid: str, row: WorkloadRow | None) -> Change | None:
+        obj, kind = self._find(uid, row)
+        if row is None or row.state in ENDED:
+            return await self._arrival(obj, kind, row) if obj is not None and kind is not None else None
+        assert kind is not None
+        facts = self._facts(row, obj, kind)
+        if uid in self._refused and row.state is State.STARTING and facts.exists and facts.finished is None:
+            failures = self._refusals[uid] = self._refusals.get(uid, 0) + 1
+            return start_refused(row, self._refused.pop(uid), facts.now, failures - 1)
+        change = decide(row, facts)
+        if change is not None or obj is None:
+            return change
+        if row.state in (State.WAITING, State.HELD):
+            return await self._reread(row, obj, kind)
+        if row.state in (State.STARTING, State.RUNNING):
+            return self._loan(row, obj, kind)
+        return None
+
+    def _find(self, uid: str, row: WorkloadRow | None) -> tuple[Object | None, Kind | None]:
+        kinds: Iterable[Kind] = KINDS if row is None else (self.kind_of(row),)
+        for kind in kinds:
+            obj = self.view.by_uid(kind.resource, uid)
+            if obj is not None:
+                return obj, kind
+        return None, None if row is None else self.kind_of(row)
+
+    def _facts(self, row: WorkloadRow, obj: Object | None, kind: Kind) -> Facts:
+        now, live = self._clock.now(), self.pods.live(row.uid)
+        if obj is None:
+            return Facts(now=now, exists=False, live_pods=live, drained=live == 0 and row.uid in self._drained)
+        finished = kind.finished(obj)
+        drained = live == 0 and (finished is not None or row.uid in self._drained)
+        placed = False
+        if row.state is State.STARTING and not kind.is_suspended(obj):
+            placed = isinstance(kind.next_start(obj, self.placement_of(row), self.view), Done)
+        return Facts(
+            now=now,
+            exists=True,
+            suspended=kind.is_suspended(obj),
+            placed=placed,
+            finished=finished,
+            live_pods=live,
+            drained=drained,
+            managed=self.intake.is_managed(obj),
+        )
+
+    async def _arrival(self, obj: Object, kind: Kind, ended: WorkloadRow | None) -> Change | None:
+        """A job nobody has seen yet (or that was given up and asks again): queued, adopted when it ran before our first
+        start, or left alone."""
+        if kind.finished(obj) is not None or obj["metadata"].get("deletionTimestamp"):
+            return None
+        if not self.intake.is_managed(obj) or managed_ancestor(obj, self.view, self.intake.is_managed) is not None:
+            return None
+        if kind.resource == TRAIN_JOBS:
+            await self.view.read_snapshot(obj)
+        row = self.intake.read(obj, kind)
+        if ended is not None:
+            row = replace(row, version=ended.version, attempt=ended.attempt)
+        if self._adopting and not kind.is_suspended(obj):
+            adopted = self._adopt(row)
+            if adopted is not None:
+                return adopted
+        words = f"Waiting in queue {row.queue}" if row.queue and row.state is State.WAITING else row.message
+        problem = not row.queue or row.state is State.HELD
+        outbox = [event(row, "Held" if problem else "Queued", words, warning=problem), annotate(row)]
+        if not kind.is_suspended(obj):
+            outbox.append(sync(row))
+        return Change(row=row, outbox=tuple(outbox), request_changed=True, explanation=self._first_explanation(row))
+
+    def _first_explanation(self, row: WorkloadRow) -> Mapping[str, Any] | None:
+        return unknown_queue(row) if not row.queue or row.state is State.HELD else None
+
+    def _adopt(self, row: WorkloadRow) -> Change | None:
+        """A job that ran before our first start is charged as it runs, even over quota (design, section 5)."""
+        if not row.queue or row.state is not State.WAITING:
+            return None
+        now = self._clock.now()
+        admission = self.engine.adopt(self._workload(row), to_microseconds(now))
+        if admission is None:
+            return None
+        change = admit(row, admission, now)
+        running = replace(change.row, state=State.RUNNING)
+        outbox = (event(running, "Adopted", f"It ran before: charged to queue {row.queue}"), annotate(running))
+        return replace(change, row=running, outbox=outbox, request_changed=True)
+
+    async def _reread(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
+        """A waiting job's label, spec, runtime or the configuration changed: ask anew for what it wants."""
+        if kind.resource == TRAIN_JOBS:
+            await self.view.read_snapshot(obj)
+        fresh = merged(row, self.intake.read(obj, kind))
+        if fresh is None:
+            if not kind.is_suspended(obj):
+                self.executors.submit(sync(row))
+            return None
+        outbox = [annotate(fresh)] if fresh.reason != row.reason else []
+        if fresh.state is not row.state:
+            held = fresh.state is State.HELD
+            outbox.append(event(fresh, "Held" if held else "Queued", fresh.message or f"Waiting in queue {fresh.queue}", warning=held))
+        changed = fresh.pod_groups != row.pod_groups or fresh.topology != row.topology
+        return Change(
+            row=fresh, outbox=tuple(outbox), request_changed=changed, explanation=self._first_explanation(fresh)
+        )
+
+    def _loan(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
+        """Pods that have finished lend their quota; a restart of the job takes it back (workloads.md D11)."""
+        groups = with_reclaimed(row.pod_groups, kind.reclaimable(obj, self.view))
+        if groups == row.pod_groups:
+            return None
+        assert row.admission is not None
+        fresh = replace(row, pod_groups=groups)
+        charge = self.engine.charge_with(row.uid, groups)
+        full = row.admission.admission.charge
+        ledger = entries(charge, LedgerState.RESERVED) + loans(full, charge)
+        return Change(row=fresh, ledger=ledger, request_changed=True)
+
+    # --- decisions ----------------------------------------------------------------------------------------------
+
+    async def _cycle(self) -> None:
+        """One pass of the engine, committed whole; losers are read again and the pass is taken back."""
+        now = self._clock.now()
+        plan = self.engine.plan(to_microseconds(now))
+        changes = self._changes_of(plan, now)
+        if not changes:
+            return
+        try:
+            committed = await self._commit(changes, planned=True)
+        except BaseException:
+            self.engine.revoke()
+            raise
+        if committed.lost:
+            log.info("plan lost rows", lost=sorted(committed.lost))
+
+    def _changes_of(self, plan: Plan, now: datetime) -> list[Change]:
+        changes: list[Change] = []
+        for decided in plan.evictions:
+            row = self.rows[decided.uid]
+            changes.append(evict(row, decided, self.rows.get(decided.by), now))
+            self.counters.evictions += 1
+            log.info("evicted", workload=row.uid, name=f"{row.namespace}/{row.name}", reason=decided.reason.value, by=decided.by)
+        admitted = {admission.uid for admission in plan.admissions}
+        for admission in plan.admissions:
+            row = self.rows[admission.uid]
+            changes.append(admit(row, self._with_tolerations_of(admission), now))
+            self.counters.admissions += 1
+            log.info("admitted", workload=row.uid, name=f"{row.namespace}/{row.name}", queue=admission.queue, attempt=row.attempt + 1)
+        for waiting in plan.waiting:
+            row = self.rows[waiting.uid]
+            if waiting.uid in admitted or row.state is not State.WAITING:
+                continue
+            fresh = replace(row, reason=waiting.reason.value, message=waiting.message)
+            outbox = (annotate(fresh),) if row.reason != fresh.reason or row.message != fresh.message else ()
+            changes.append(Change(row=fresh, outbox=outbox, explanation=explanation_of(waiting, row, self.rows, now)))
+        return changes
+
+    def _with_tolerations_of(self, admission: Any) -> Any:
+        """Notes the tolerations of the flavors as they are now."""
+        flavors = self.compiled.engine.flavors
+        pod_sets = []
+        for pod_set in admission.pod_sets:
+            names = sorted(set(pod_set.flavors.values()))
+            tolerations = [t for name in names if name in flavors for t in flavors[name].tolerations]
+            pod_sets.append(replace(pod_set, tolerations=tuple(dict.fromkeys(tolerations))))
+        return replace(admission, pod_sets=tuple(pod_sets))
+
+    async def _commit(self, changes: Sequence[Change], *, planned: bool = False) -> Committed:
+        """Writes the changes, then tells memory, engine and executors what won; losers are read again."""
+        revision = self.compiled.engine.revision if planned else None
+        committed = await self._db(self._store.commit, self.epoch, revision, self._clock.now(), changes)
+        if committed.lost:
+            self.counters.lost += len(committed.lost)
+            if planned:
+                self.engine.revoke(committed.lost)
+            await self._read_again(committed.lost)
+        for change in changes:
+            uid = change.row.uid
+            if uid not in committed.lost:
+                self._apply(replace(change.row, version=committed.versions[uid]), planned=planned)
+        for entry in committed.outbox:
+            self.executors.submit(entry)
+        return committed
+
+    async def _read_again(self, uids: Iterable[str]) -> None:
+        found = {row.uid: row for row in await self._db(self._store.get_workloads, sorted(uids))}
+        for uid in uids:
+            row, old = found.get(uid), self.rows.get(uid)
+            if row is None:
+                self._forget(uid)
+            else:
+                self._tell_engine(old, row)
+                self.rows[uid] = row
+            self._touch(uid)
+
+    def _apply(self, row: WorkloadRow, *, planned: bool) -> None:
+        old = self.rows.get(row.uid)
+        if row.state in ENDED:
+            self._tell_engine(old, row)
+            self._forget(row.uid)
+            return
+        self.rows[row.uid] = row
+        if old is None:
+            for pod in self.pods.pods_of(row.uid):
+                self._place_pod(pod, row.uid)
+        if not planned:
+            self._tell_engine(old, row)
+        self.pods.charge(row.uid, row.state in CHARGED)
+        if row.state not in CHARGED or (old is not None and old.attempt != row.attempt):
+            self._drained.discard(row.uid)
+        if old is None or old.state is not row.state:
+            self._touch(row.uid)
+        if row.state is State.RUNNING:
+            self._refusals.pop(row.uid, None)
+
+    def _forget(self, uid: str) -> None:
+        self.engine.remove_workload(uid)
+        self.rows.pop(uid, None)
+        self.pods.charge(uid, False)
+        self._owners.forget(uid)
+        self._drained.discard(uid)
+        self._refusals.pop(uid, None)
+        self.executors.forget(uid)
+
+    def _tell_engine(self, old: WorkloadRow | None, row: WorkloadRow) -> None:
+        """Brings the engine's picture of a workload from `old` to `row`."""
+        if row.state in ENDED or (row.state is not State.WAITING and row.state not in CHARGED) or not row.queue:
+            if old is None or row.state in ENDED or old.state not in CHARGED:
+                self.engine.remove_workload(row.uid)
+            elif old.state in CHARGED:
+                self.engine.release(row.uid)
+                self.engine.remove_workload(row.uid)
+            if row.admission is None:
+                return
+        if row.state is State.WAITING and old is not None and old.state in CHARGED:
+            self.engine.release(row.uid)
+        self.engine.upsert_workload(self._workload(row))
+        if row.admission is None:
+            return
+        if old is None or old.admission is None:
+            self.engine.restore_admission(
+                row.admission.admission, draining=row.state is State.DRAINING, evicted_by=row.admission.by
+            )
+            self.pods.charge(row.uid, True)
+            self._bind(row)
+        elif row.state is State.DRAINING and old.state is not State.DRAINING:
+            self.engine.evict(row.uid)
+
+    def _workload(self, row: WorkloadRow) -> Workload:
+        return Workload(
+            uid=row.uid,
+            namespace=row.namespace,
+            name=row.name,
+            queue=row.queue,
+            created=to_microseconds(row.created_at),
+            pod_groups=row.pod_groups,
+            priority=row.priority,
+            may_preempt=row.may_preempt,
+            preemptible=row.preemptible,
+            user=row.user,
+            topology=row.topology,
+            not_before=to_microseconds(row.not_before) if row.not_before else 0,
+            namespace_labels=self.intake.namespace_labels(row.namespace),
+        )
+
+    async def _settle_outbox(self) -> None:
+        executors = self.executors
+        done, executors.done = executors.done, []
+        if done:
+            await self._db(self._store.outbox_done, self.epoch, [id_ for id_ in done if id_], self._clock.now())
+        failed, executors.failed = executors.failed, []
+        for id_, error, until in failed:
+            if id_:
+                await self._db(self._store.outbox_failed, self.epoch, id_, error, until, self._clock.now())

@@ -1,0 +1,36 @@
+"""Timed work of the leader, by APScheduler: it starts and ends with the term, and keeps nothing between terms."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+
+from queue_manager.cluster.clock import Clock
+from queue_manager.controller.term import Term
+from queue_manager.store.store import Store
+
+SWEEP_MINUTES = 5
+NODES_SECONDS = 5
+RETENTION = timedelta(days=400)
+"""How long ended workloads are kept: a year of history and some."""
+
+
+async def timed_jobs(term: Term, store: Store, in_thread: Callable[..., Awaitable[Any]], clock: Clock) -> None:
+    """Runs until cancelled."""
+
+    async def retention() -> None:
+        await in_thread(store.forget_ended, clock.now() - RETENTION, 10_000)
+
+    scheduler = AsyncIOScheduler(job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": 60})
+    scheduler.add_job(term.sweep, "interval", minutes=SWEEP_MINUTES, id="sweep")
+    scheduler.add_job(term.save_nodes, "interval", seconds=NODES_SECONDS, id="nodes")
+    scheduler.add_job(retention, "cron", hour=3, minute=17, id="retention")
+    scheduler.start()
+    try:
+        await asyncio.get_running_loop().create_future()
+    finally:
+        scheduler.shutdown(wait=False)

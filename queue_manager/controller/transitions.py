@@ -1,0 +1,278 @@
+"""The state machine of a workload: (row, what the cluster shows) -> the next row, or nothing.
+
+Pure functions. Every transition is decided from the row and the object as they are now, never from what was sent earlier,
+so a crash at any point is repaired by deciding again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from queue_manager.engine.configuration import Cell
+from queue_manager.engine.decision import Admission, Eviction, EvictionReason
+from queue_manager.engine.workload import PodGroup
+from queue_manager.kinds.kind import Finished, Outcome
+from queue_manager.store.records import (
+    Action,
+    AdmissionRow,
+    Change,
+    LedgerEntry,
+    LedgerState,
+    OutboxEntry,
+    State,
+    WorkloadRow,
+)
+
+SUSPENDED_BY_USER = "SuspendedByUser"
+START_REFUSED = "StartRefused"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the cluster shows of one workload now.
+
+    `exists`: the job object is there. `placed`: it is unsuspended with the placement of the row's admission.
+    `live_pods`: pods that have not ended, terminating ones included. `drained`: no pod is left and none can come.
+    """
+
+    now: datetime
+    exists: bool
+    suspended: bool = False
+    placed: bool = False
+    finished: Finished | None = None
+    live_pods: int = 0
+    drained: bool = False
+    managed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What intake read from the object: the row as it would be if it arrived now, and why it can't be queued, if so."""
+
+    row: WorkloadRow
+    problem: str = ""
+    messages: Sequence[str] = field(default_factory=tuple)
+
+
+def event(row: WorkloadRow, reason: str, message: str, *, warning: bool = False) -> OutboxEntry:
+    """An event on the job object, sent after the commit."""
+    payload = {"reason": reason, "message": message, "type": "Warning" if warning else "Normal"}
+    return OutboxEntry(uid=row.uid, action=Action.EVENT, payload=payload)
+
+
+def sync(row: WorkloadRow) -> OutboxEntry:
+    """Asks the executor to bring the object in line with the row."""
+    return OutboxEntry(uid=row.uid, action=Action.SYNC, payload={"state": row.state.value, "attempt": row.attempt})
+
+
+def annotate(row: WorkloadRow) -> OutboxEntry:
+    """Asks for the `state` and `message` annotations to be brought up to date."""
+    return OutboxEntry(uid=row.uid, action=Action.ANNOTATE)
+
+
+def entries(charge: Mapping[Cell, int], state: LedgerState) -> tuple[LedgerEntry, ...]:
+    """Ledger intervals of a charge, in a fixed order, zero amounts left out."""
+    return tuple(LedgerEntry(cell, amount, state) for cell, amount in sorted(charge.items()) if amount)
+
+
+def loans(full: Mapping[Cell, int], charge: Mapping[Cell, int]) -> tuple[LedgerEntry, ...]:
+    """What finished pods of a running workload lend: its full charge less what it is charged now."""
+    lent = {cell: amount - charge.get(cell, 0) for cell, amount in full.items()}
+    return entries({cell: amount for cell, amount in lent.items() if amount > 0}, LedgerState.RECLAIMED_LOAN)
+
+
+def admit(row: WorkloadRow, admission: Admission, now: datetime) -> Change:
+    """waiting -> starting: the whole workload, charged from this commit on."""
+    attempt = row.attempt + 1
+    admitted = replace(
+        row,
+        state=State.STARTING,
+        attempt=attempt,
+        reason="",
+        message="",
+        not_before=None,
+        after_drain=None,
+        admission=AdmissionRow(attempt=attempt, admission=admission, admitted_at=now),
+    )
+    return Change(
+        row=admitted,
+        ledger=entries(admission.charge, LedgerState.RESERVED),
+        outbox=(sync(admitted), event(admitted, "Admitted", describe_admission(admission)), annotate(admitted)),
+    )
+
+
+def describe_admission(admission: Admission) -> str:
+    """One sentence for the person who submitted the job."""
+    parts = []
+    for pod_set in admission.pod_sets:
+        flavors = ", ".join(sorted(set(pod_set.flavors.values()))) or "no flavor"
+        places = ""
+        if pod_set.domains:
+            names = [domain.values[-1] for domain in pod_set.domains[:3]]
+            more = len(pod_set.domains) - len(names)
+            places = f" at {', '.join(names)}" + (f" and {more} more" if more > 0 else "")
+        parts.append(f"{pod_set.name}: {pod_set.count} pods on {flavors}{places}")
+    return f"Admitted to queue {admission.queue}: {'; '.join(parts)}"
+
+
+EVICTION_WORDS: Mapping[EvictionReason, str] = {
+    EvictionReason.IN_CLUSTER_QUEUE: "a job of higher priority in the same queue needs its place",
+    EvictionReason.IN_COHORT_RECLAMATION: "the queue that owns the quota it had borrowed needs it back",
+    EvictionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "a job of higher priority in the cohort needs its place",
+    EvictionReason.IN_COHORT_FAIR_SHARING: "another queue of the cohort is further below its fair share",
+    EvictionReason.CLUSTER_QUEUE_STOPPED: "its queue was stopped",
+}
+
+
+def evict(row: WorkloadRow, eviction: Eviction, preemptor: WorkloadRow | None, now: datetime) -> Change:
+    """starting, running -> draining, to queue again afterwards."""
+    why = EVICTION_WORDS[eviction.reason]
+    by = f" ({preemptor.namespace}/{preemptor.name}, priority {preemptor.priority})" if preemptor else ""
+    message = f"Stopped because {why}{by}. It queues again with its old place in time."
+    reason = "Preempted" if eviction.by else "Evicted"
+    return drain(row, now, State.WAITING, eviction.reason.value, message, by=eviction.by, event_reason=reason)
+
+
+def drain(
+    row: WorkloadRow,
+    now: datetime,
+    after: State,
+    cause: str,
+    message: str,
+    *,
+    by: str = "",
+    event_reason: str = "",
+    not_before: datetime | None = None,
+) -> Change:
+    """Any charged state -> draining: the charge stays until the last pod is gone."""
+    assert row.admission is not None
+    ended = replace(row.admission, evicted_at=now, cause=cause, cause_message=message, by=by)
+    draining = replace(
+        row,
+        state=State.DRAINING,
+        after_drain=after,
+        reason=cause,
+        message=message,
+        admission=ended,
+        not_before=not_before,
+        finished_at=now if after in (State.FINISHED, State.FAILED) else None,
+    )
+    charge = charged(row)
+    outbox = [sync(draining), annotate(draining)]
+    if event_reason:
+        outbox.append(event(draining, event_reason, message, warning=event_reason != "Finished"))
+    return Change(row=draining, ledger=entries(charge, LedgerState.DRAINING), outbox=tuple(outbox))
+
+
+def charged(row: WorkloadRow) -> Mapping[Cell, int]:
+    """What the workload is charged by its open admission."""
+    return row.admission.admission.charge if row.admission else {}
+
+
+def release(row: WorkloadRow, now: datetime) -> Change:
+    """draining -> the state decided when draining began; nothing is charged any more."""
+    assert row.after_drain is not None
+    after = row.after_drain
+    again = after is State.WAITING
+    freed = replace(
+        row,
+        state=after,
+        after_drain=None,
+        admission=None,
+        pod_groups=row.pod_groups if again else unreclaimed(row.pod_groups),
+        reason=row.reason if not again else "PendingEvaluation",
+    )
+    outbox: list[OutboxEntry] = [annotate(freed)] if after not in (State.FINISHED, State.FAILED) else []
+    if after in (State.WAITING, State.HELD):
+        outbox.append(sync(freed))
+    if again:
+        outbox.append(event(freed, "Queued", f"All its pods are gone; it waits in queue {freed.queue} again"))
+    return Change(row=freed, ledger=(), outbox=tuple(outbox))
+
+
+def unreclaimed(groups: tuple[PodGroup, ...]) -> tuple[PodGroup, ...]:
+    """Pod groups as if no pod had finished."""
+    return tuple(replace(g, pod_sets=tuple(replace(p, reclaimed=0) for p in g.pod_sets)) for g in groups)
+
+
+def ended(row: WorkloadRow, facts: Facts) -> tuple[State, str, str] | None:
+    """(state, cause, message) once the job is over: finished, failed or deleted."""
+    if not facts.exists:
+        return State.FINISHED, "Deleted", "The job was deleted"
+    if facts.finished is not None:
+        good = facts.finished.outcome is Outcome.SUCCEEDED
+        return (State.FINISHED, "Succeeded", facts.finished.message) if good else (State.FAILED, "Failed", facts.finished.message)
+    return None
+
+
+def uncharged(row: WorkloadRow, facts: Facts) -> Change | None:
+    """waiting, held, deactivated: ends with its object; nobody starts it but us."""
+    end = ended(row, facts)
+    if end is None and not facts.managed:
+        end = State.FINISHED, "Unmanaged", "The job no longer asks for a queue"
+    if end is not None:
+        state, cause, message = end
+        return Change(row=replace(row, state=state, reason=cause, message=message, finished_at=facts.now), outbox=())
+    if facts.suspended:
+        return None
+    if row.state is State.HELD and row.reason == SUSPENDED_BY_USER:
+        again = replace(row, state=State.WAITING, reason="PendingEvaluation", message="Its user resumed it")
+        return Change(row=again, outbox=(sync(again), event(again, "Queued", "Resumed by its user: it queues again"), annotate(again)))
+    return None
+
+
+def charged_state(row: WorkloadRow, facts: Facts) -> Change | None:
+    """starting, running: follow the object."""
+    end = ended(row, facts)
+    if end is not None:
+        state, cause, message = end
+        event_reason = "Finished" if facts.exists else ""
+        change = drain(row, facts.now, state, cause, message, event_reason=event_reason)
+        return change
+    if row.state is State.STARTING and facts.placed:
+        assert row.admission is not None
+        started = replace(row.admission, started_at=facts.now)
+        return Change(row=replace(row, state=State.RUNNING, admission=started))
+    if row.state is State.RUNNING and facts.suspended:
+        message = "Its user suspended it: it is held until it is released or its user resumes it"
+        return drain(row, facts.now, State.HELD, SUSPENDED_BY_USER, message, event_reason="Held")
+    return None
+
+
+def draining(row: WorkloadRow, facts: Facts) -> Change | None:
+    """draining: a job that ends meanwhile does not queue again; released when drained."""
+    if row.after_drain not in (State.FINISHED, State.FAILED):
+        end = ended(row, facts)
+        if end is not None:
+            state, cause, message = end
+            return Change(
+                row=replace(row, after_drain=state, reason=cause, message=message, finished_at=facts.now, not_before=None)
+            )
+    return release(row, facts.now) if facts.drained else None
+
+
+TRANSITIONS: Mapping[State, Callable[[WorkloadRow, Facts], Change | None]] = {
+    State.WAITING: uncharged,
+    State.HELD: uncharged,
+    State.DEACTIVATED: uncharged,
+    State.RESERVED: charged_state,
+    State.STARTING: charged_state,
+    State.RUNNING: charged_state,
+    State.DRAINING: draining,
+    State.FINISHED: lambda row, facts: None,
+    State.FAILED: lambda row, facts: None,
+}
+
+
+def decide(row: WorkloadRow, facts: Facts) -> Change | None:
+    """The next transition of a workload, None when the row says what the cluster shows."""
+    return TRANSITIONS[row.state](row, facts)
+
+
+def start_refused(row: WorkloadRow, message: str, now: datetime, failures: int) -> Change:
+    """starting -> draining: the API server refuses the start for good; it queues again after a pause (60 s, doubling, 1 h)."""
+    pause = timedelta(seconds=min(60 * 2 ** min(failures, 6), 3600))
+    text = f"It could not be started and is tried again in {int(pause.total_seconds())} s: {message}"
+    return drain(row, now, State.WAITING, START_REFUSED, text, event_reason=START_REFUSED, not_before=now + pause)

@@ -1,0 +1,182 @@
+"""What the leader sees of the cluster: watch caches of every collection it needs, and the kinds' lookup over them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from random import Random
+
+from queue_manager.cluster.cache import key_of
+from queue_manager.cluster.clock import Clock
+from queue_manager.cluster.pods import project_pod
+from queue_manager.cluster.port import (
+    CLUSTER_TRAINING_RUNTIMES,
+    CONFIG_MAPS,
+    CRDS,
+    JOB_SETS,
+    JOBS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RUNTIME_CLASSES,
+    TRAIN_JOBS,
+    TRAINING_RUNTIMES,
+    ApiError,
+    Cluster,
+    EventType,
+    Object,
+    Query,
+    Resource,
+)
+from queue_manager.cluster.reflector import Handler, Projection, Reflector
+from queue_manager.controller.intake import PRIORITY_CLASSES
+
+EVERYTHING = Query()
+WATCHED: Mapping[Resource, Query] = {
+    # Owners before what they own: events that are already there then find their owners.
+    CRDS: Query(field_selector="metadata.name=trainjobs.trainer.kubeflow.org"),
+    NAMESPACES: EVERYTHING,
+    PRIORITY_CLASSES: EVERYTHING,
+    RUNTIME_CLASSES: EVERYTHING,
+    LIMIT_RANGES: EVERYTHING,
+    CLUSTER_TRAINING_RUNTIMES: EVERYTHING,
+    TRAINING_RUNTIMES: EVERYTHING,
+    NODES: EVERYTHING,
+    TRAIN_JOBS: EVERYTHING,
+    JOB_SETS: EVERYTHING,
+    JOBS: EVERYTHING,
+    PODS: EVERYTHING,
+}
+"""Every collection the leader watches, and what of it."""
+
+SNAPSHOT_SUFFIX = "-runtime-snapshot"
+"""Name of Trainer's snapshot ConfigMap after the TrainJob's name; it has no label to watch it by, so it is read on demand."""
+
+
+def trim_ended(obj: Object) -> Object:
+    """Drops the spec of a job that has ended: thousands of them may lie about, and nothing of it is needed."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    if not any(c.get("type") in ("Complete", "Completed", "Failed") and c.get("status") == "True" for c in conditions):
+        return obj
+    spec = obj.get("spec") or {}
+    metadata = {k: v for k, v in obj["metadata"].items() if k != "annotations"}
+    return {**obj, "metadata": metadata, "spec": {k: spec[k] for k in ("suspend",) if k in spec}}
+
+
+PROJECTIONS: Mapping[Resource, Projection] = {PODS: project_pod, JOBS: trim_ended, JOB_SETS: trim_ended}
+
+
+def version_of(obj: Object) -> int:
+    """resourceVersion as a number (comparable by the API's contract since Kubernetes 1.35, in practice always)."""
+    text = str(obj["metadata"].get("resourceVersion", "0"))
+    return int(text) if text.isdigit() else 0
+
+
+class ClusterView:
+    """Watch caches; implements `kinds.Lookup`. Objects we wrote ourselves are seen at once, not when the watch brings them."""
+
+    def __init__(self, cluster: Cluster, clock: Clock, random: Random, on_event: Handler) -> None:
+        self._cluster = cluster
+        self._on_event = on_event
+        self._own: dict[tuple[Resource, str, str], Object] = {}
+        self._snapshots: dict[tuple[str, str], Object] = {}
+        self.reflectors = {
+            resource: Reflector(
+                cluster,
+                resource,
+                clock=clock,
+                random=random,
+                query=query,
+                project=PROJECTIONS.get(resource),
+                on_event=self._event,
+            )
+            for resource, query in WATCHED.items()
+        }
+
+    async def run(self) -> None:
+        """Watches until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self.reflectors.values():
+                group.create_task(reflector.run())
+
+    async def synced(self) -> None:
+        """Returns once every cache has equalled the server."""
+        for reflector in self.reflectors.values():
+            await reflector.synced.wait()
+
+    def lag(self) -> float:
+        """Seconds since the API server last gave a sign of life on the stalest watch."""
+        return max(reflector.lag for reflector in self.reflectors.values())
+
+    def _event(self, resource: Resource, event: EventType, new: Object | None, old: Object | None) -> None:
+        obj = new or old
+        assert obj is not None
+        key = (resource, *key_of(obj))
+        own = self._own.get(key)
+        if own is not None and (event is EventType.DELETED or version_of(obj) >= version_of(own)):
+            del self._own[key]
+        if event is EventType.DELETED and resource == TRAIN_JOBS:
+            self._snapshots.pop(key_of(obj), None)
+        self._on_event(resource, event, new, old)
+
+    def observe(self, resource: Resource, obj: Object) -> None:
+        """The API server's answer to a write of ours; seen from now on instead of older states."""
+        key = (resource, *key_of(obj))
+        cached = self.reflectors[resource].cache.get(key[1], key[2])
+        if cached is not None and version_of(obj) > version_of(cached):
+            self._own[key] = obj
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        """One object; None when absent."""
+        if resource == CONFIG_MAPS:
+            return self._snapshots.get((namespace, name.removesuffix(SNAPSHOT_SUFFIX)))
+        cached = self.reflectors[resource].cache.get(namespace, name)
+        own = self._own.get((resource, namespace, name)) if cached is not None else None
+        return own or cached
+
+    def by_uid(self, resource: Resource, uid: str) -> Object | None:
+        """One object by uid; None when absent."""
+        cached = self.reflectors[resource].cache.by_uid(uid)
+        if cached is None:
+            return None
+        own = self._own.get((resource, *key_of(cached)))
+        return own if own is not None and own["metadata"].get("uid") == uid else cached
+
+    def all(self, resource: Resource) -> Iterable[Object]:
+        """Every cached object of the collection."""
+        return iter(self.reflectors[resource].cache)
+
+    def list(self, resource: Resource, namespace: str) -> Sequence[Object]:
+        """All objects of the collection in the namespace."""
+        return self.reflectors[resource].cache.in_namespace(namespace)
+
+    def owned_by(self, resource: Resource, uid: str) -> Sequence[Object]:
+        """Objects whose controller owner reference has this uid."""
+        return self.reflectors[resource].cache.owned_by(uid)
+
+    def schema(self, resource: Resource) -> Object | None:
+        """openAPIV3Schema of the served version of a watched CRD; None when absent."""
+        crd = self.reflectors[CRDS].cache.get("", f"{resource.plural}.{resource.group}")
+        for version in ((crd or {}).get("spec") or {}).get("versions") or ():
+            if version.get("name") == resource.version and version.get("served", True):
+                found: Object | None = (version.get("schema") or {}).get("openAPIV3Schema")
+                return found
+        return None
+
+    async def read_snapshot(self, train_job: Object) -> bool:
+        """Reads Trainer's snapshot of the runtime unless it is known; True when it became known now."""
+        key = key_of(train_job)
+        if key in self._snapshots:
+            return False
+        try:
+            found = await self._cluster.get(CONFIG_MAPS, key[0], key[1] + SNAPSHOT_SUFFIX)
+        except ApiError as error:
+            if error.not_found or error.status == 403:
+                return False
+            raise
+        owners = found["metadata"].get("ownerReferences") or ()
+        if not any(owner.get("uid") == train_job["metadata"]["uid"] for owner in owners):
+            return False
+        self._snapshots[key] = found
+        return True
