@@ -101,9 +101,7 @@ def _labels(request: Request, obj: Object, rules: Rules, catalogue: Catalogue | 
         elif catalogue is not None and not _knows_queue(catalogue, request.namespace, queue):
             own = (name for namespace, name in catalogue.local_queues if namespace == request.namespace)
             hint = nearest_or_list(queue, {*own, *catalogue.queues}, "queue")
-            findings.warn(
-                _at("labels", key), f"there is no queue {queue!r} yet, the job waits until there is one; {hint}"
-            )
+            findings.warn(_at("labels", key), f"there is no queue {queue!r}, the job waits until there is one; {hint}")
     priority = labels_of(obj).get(PRIORITY_CLASS_LABEL)
     if priority is None:
         return

@@ -1,0 +1,114 @@
+"""What a managed job looks like after its creation."""
+
+import pytest
+
+from queue_manager.webhook.review import User
+from tests.webhook.fakes import (
+    ALICE,
+    ALICE_ANNOTATIONS,
+    TEAM_QUEUE,
+    create,
+    decider,
+    job,
+    owner_of,
+    patched,
+    update,
+)
+
+COMPONENT = User("system:serviceaccount:kubeflow-system:trainer")
+PIPELINE = User("system:serviceaccount:pipelines:runner", ("system:serviceaccounts",))
+
+
+@pytest.mark.parametrize("kind", ["Job", "JobSet", "TrainJob"])
+def test_managed_job_is_suspended_and_carries_who_asked(kind):
+    obj = job(kind=kind, labels=TEAM_QUEUE)
+    verdict = decider().mutate(create(obj))
+    result = patched(obj, verdict.patch)
+    assert verdict.allowed
+    assert result["spec"]["suspend"] is True
+    assert result["metadata"]["annotations"] == ALICE_ANNOTATIONS
+    assert result["metadata"]["labels"] == TEAM_QUEUE
+
+
+def test_second_call_on_the_result_changes_nothing():
+    obj = job(labels=TEAM_QUEUE)
+    result = patched(obj, decider().mutate(create(obj)).patch)
+    assert decider().mutate(create(result)).patch == []
+
+
+def test_job_without_label_is_left_alone():
+    assert decider().mutate(create(job())).patch == []
+
+
+def test_job_without_label_in_a_managed_namespace_gets_the_default_queue():
+    obj = job(labels={"app": "x"})
+    result = patched(obj, decider().mutate(create(obj, managed=True)).patch)
+    assert result["metadata"]["labels"] == {"app": "x", "queue-manager.io/queue": "default"}
+    assert result["spec"]["suspend"] is True
+
+
+def test_job_that_names_its_queue_in_a_managed_namespace_keeps_it():
+    obj = job(labels=TEAM_QUEUE)
+    result = patched(obj, decider().mutate(create(obj, managed=True)).patch)
+    assert result["metadata"]["labels"] == TEAM_QUEUE
+
+
+def test_only_creations_are_changed():
+    obj = job(labels=TEAM_QUEUE)
+    assert decider().mutate(update(obj, obj)).patch == []
+
+
+def test_a_clients_own_user_is_overwritten():
+    obj = job(labels=TEAM_QUEUE, annotations={"queue-manager.io/user": "the-boss", "keep": "this"})
+    result = patched(obj, decider().mutate(create(obj)).patch)
+    assert result["metadata"]["annotations"] == ALICE_ANNOTATIONS | {"keep": "this"}
+
+
+def test_a_trusted_controller_passes_the_user_it_acts_for():
+    obj = job(labels=TEAM_QUEUE, annotations={"queue-manager.io/user": "bob"})
+    result = patched(obj, decider().mutate(create(obj, PIPELINE)).patch)
+    assert result["metadata"]["annotations"] == {"queue-manager.io/user": "bob"}
+
+
+def test_a_trusted_controller_that_names_nobody_stands_for_itself():
+    obj = job(labels=TEAM_QUEUE)
+    result = patched(obj, decider().mutate(create(obj, PIPELINE)).patch)
+    assert result["metadata"]["annotations"]["queue-manager.io/user"] == PIPELINE.username
+
+
+def test_a_body_without_namespace_and_with_null_maps_is_understood():
+    obj = job()
+    del obj["metadata"]["namespace"]
+    obj["metadata"] |= {"labels": None, "annotations": None}
+    result = patched(obj, decider().mutate(create(obj, managed=True)).patch)
+    assert result["metadata"]["annotations"] == ALICE_ANNOTATIONS
+
+
+class TestChildren:
+    """A child whose owner is a job of ours is left alone (workloads.md D10), but an owner must not be invented."""
+
+    PARENT = job("parent", kind="TrainJob", labels=TEAM_QUEUE, uid="u-1")
+
+    def child(self, parent=PARENT, **changed):
+        return job("parent", kind="JobSet", labels=TEAM_QUEUE, owner=owner_of(parent) | changed)
+
+    @pytest.mark.parametrize("user", [ALICE, COMPONENT])
+    def test_child_of_a_known_owner(self, user):
+        assert decider(self.PARENT).mutate(create(self.child(), user)).patch == []
+
+    def test_owner_that_the_cache_does_not_show_yet_is_believed_from_a_component(self):
+        assert decider().mutate(create(self.child(), COMPONENT)).patch == []
+
+    def test_owner_that_nobody_knows_is_not_believed_from_a_person(self):
+        assert decider().mutate(create(self.child(), ALICE)).patch
+
+    @pytest.mark.parametrize("user", [ALICE, COMPONENT])
+    def test_owner_with_another_uid_is_not_believed(self, user):
+        assert decider(self.PARENT).mutate(create(self.child(uid="u-0"), user)).patch
+
+    def test_owner_that_is_not_the_controller(self):
+        assert decider(self.PARENT).mutate(create(self.child(controller=False))).patch
+
+    def test_owner_of_a_kind_we_do_not_manage(self):
+        child = self.child(kind="CronJob", apiVersion="batch/v1")
+        assert decider().mutate(create(child, COMPONENT)).patch
