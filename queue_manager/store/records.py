@@ -1,4 +1,4 @@
-"""Rows of the store as the rest of the program sees them. Times are timezone-aware UTC, amounts integers in base units."""
+"""Rows of the store as the rest of the program sees them. Times are timezone-aware UTC, amounts integers, base units."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ class AdmissionRow:
 class WorkloadRow:
     """One job object, by uid. `version` is the row's version when read; 0 when the row is new.
 
-    `local_queue` is what its label says, `queue` the queue that means ("" when there is none). `after_drain` is the state
-    it takes when the last pod is gone. `inputs` are uids and generations of the objects its pod sets were read from.
-    `admission` is the open admission, None while nothing is charged.
+    `local_queue` is what its label says, `queue` the queue that means ("" when there is none). `after_drain` is the
+    state it takes when the last pod is gone. `inputs` are uids and generations of the objects its pod sets were read
+    from. `admission` is the open admission, None while nothing is charged.
     """
 
     uid: str
@@ -125,11 +125,12 @@ class OutboxEntry:
 class Change:
     """One workload's part of a commit.
 
-    `row` is the row as it shall be; its `version` is the one that was read, and the change is lost when the stored version
-    differs. `ledger` None leaves the ledger alone; otherwise open intervals that it lacks end now, new ones begin now and
-    equal ones go on. `explanation` is JSON of the API's shape; None deletes it when `row.state` is not waiting or held.
-    `request_changed` rewrites pod groups and pod sets. `reads` are (uid, version) of other rows it depends on: it is lost too
-    when one of them moved (an admission that needs a victim to go).
+    `row` is the row as it shall be; its `version` is the one that was read, and the change is lost when the stored
+    version differs. `ledger` None leaves the ledger alone; otherwise open intervals that it lacks end now, new ones
+    begin now and equal ones go on. `explanation` is JSON of the API's shape; None deletes it when `row.state` is not
+    waiting or held. `request_changed` rewrites pod groups and pod sets. `reads` are (uid, version) of other rows it
+    depends on: it is lost too when one of them moved, or its own change in the same commit is lost (an admission that
+    needs a victim to go).
     """
 
     row: WorkloadRow
@@ -142,7 +143,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """`versions` of the rows that won, `lost` uids of those that must be read and decided again, outbox rows with ids."""
+    """`versions` of the rows that won, `lost` uids of those to be read and decided again, outbox rows with ids."""
 
     versions: Mapping[str, int]
     lost: frozenset[str]

@@ -1,0 +1,320 @@
+"""Tables of the store (SQLAlchemy Core). Migrations make them; a test holds the two against each other.
+
+Amounts are base units, times UTC. Names of Kubernetes objects are compared by bytes (collation C), as the API server
+does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Computed,
+    DateTime,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+from queue_manager.store.records import CHARGED, ENDED, State
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+        "pk": "%(table_name)s_pkey",
+    }
+)
+
+
+def _listed(values: Iterable[str]) -> str:
+    return ", ".join(f"'{value}'" for value in values)
+
+
+STATES = _listed(State)
+CHARGED_STATES = _listed(state for state in State if state in CHARGED)
+ENDED_STATES = _listed(state for state in State if state in ENDED)
+NOT_ENDED = f"state NOT IN ({ENDED_STATES})"
+
+
+def _name(column: str, **options: object) -> Column[str]:
+    return Column(column, Text(collation="C"), nullable=False, **options)  # type: ignore[arg-type]
+
+
+def _text(column: str) -> Column[str]:
+    return Column(column, Text, nullable=False, server_default=text("''"))
+
+
+def _time(column: str, nullable: bool = False) -> Column[object]:
+    return Column(column, DateTime(timezone=True), nullable=nullable)
+
+
+def _json(column: str, empty: str = "{}") -> Column[object]:
+    return Column(column, JSONB, nullable=False, server_default=text(f"'{empty}'::jsonb"))
+
+
+def _of_workload() -> Column[str]:
+    reference = ForeignKey("workloads.uid", ondelete="CASCADE")
+    return Column("workload_uid", Text(collation="C"), reference, primary_key=True)
+
+
+def _index_key(column: str) -> Column[int]:
+    return Column(column, Integer, primary_key=True, autoincrement=False)
+
+
+revisions = Table(
+    "revisions",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    _text("author"),
+    _time("at"),
+    _text("reason"),
+    _text("source"),
+    _json("diff", "[]"),
+    CheckConstraint("number > 0", name="number"),
+    comment="Changes of the configuration; numbers have no gaps",
+)
+
+config_objects = Table(
+    "config_objects",
+    metadata,
+    _name("kind", primary_key=True),
+    _name("namespace", primary_key=True),
+    _name("name", primary_key=True),
+    _json("spec"),
+    _json("labels"),
+    _text("owner"),
+    Column("revision", BigInteger, ForeignKey("revisions.number"), nullable=False),
+    comment="The configuration as people wrote it; revision is that of the object's last change",
+)
+
+workloads = Table(
+    "workloads",
+    metadata,
+    _name("uid", primary_key=True),
+    Column("version", BigInteger, nullable=False, server_default=text("1")),
+    _name("kind"),
+    _name("namespace"),
+    _name("name"),
+    _time("created_at"),
+    _name("state"),
+    _name("local_queue"),
+    _name("queue"),
+    Column("priority", BigInteger, nullable=False),
+    _text("priority_class"),
+    Column("may_preempt", Boolean, nullable=False),
+    Column("preemptible", Boolean, nullable=False),
+    _name("user"),
+    Column("groups", ARRAY(Text), nullable=False, server_default=text("'{}'::text[]")),
+    Column("after_drain", Text),
+    _text("reason"),
+    _text("message"),
+    Column("attempt", Integer, nullable=False),
+    _time("not_before", nullable=True),
+    _time("finished_at", nullable=True),
+    Column("topology", JSONB),
+    _json("inputs"),
+    _json("requested"),
+    Column("open_attempt", Integer),
+    Column("holds_open", Boolean, Computed("CASE WHEN open_attempt IS NOT NULL THEN true END", persisted=True)),
+    ForeignKeyConstraint(
+        ["uid", "open_attempt", "holds_open"],
+        ["admissions.workload_uid", "admissions.attempt", "admissions.open"],
+        name="workloads_open_admission_fkey",
+        use_alter=True,
+        deferrable=True,
+        initially="DEFERRED",
+    ),
+    CheckConstraint("version > 0", name="version"),
+    CheckConstraint(f"state IN ({STATES})", name="state"),
+    CheckConstraint("attempt >= 0", name="attempt"),
+    CheckConstraint(f"after_drain IS NULL OR after_drain IN ({STATES})", name="after_drain"),
+    CheckConstraint(f"(state IN ({CHARGED_STATES})) = (open_attempt IS NOT NULL)", name="charged_has_admission"),
+    CheckConstraint(f"state NOT IN ({ENDED_STATES}) OR finished_at IS NOT NULL", name="ended_has_time"),
+    Index(None, "created_at", "uid"),
+    Index(None, "queue", "created_at", "uid"),
+    Index(None, "namespace", "created_at", "uid"),
+    Index(None, "user", "created_at", "uid"),
+    Index(None, "state", "created_at", "uid"),
+    Index(None, "namespace", "name"),
+    Index("workloads_live_idx", "queue", "state", postgresql_where=text(NOT_ENDED)),
+    Index("workloads_ended_idx", "finished_at", "uid", postgresql_where=text(f"state IN ({ENDED_STATES})")),
+    comment="One row per job object; requested is the greatest need over the stages, by resource",
+)
+
+pod_groups = Table(
+    "pod_groups",
+    metadata,
+    _of_workload(),
+    _index_key("index"),
+    Column("name", Text, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("minimum", Integer),
+    Column("topology", JSONB),
+    CheckConstraint("policy IN ('gang', 'basic')", name="policy"),
+    CheckConstraint("minimum >= 0", name="minimum"),
+)
+
+pod_sets = Table(
+    "pod_sets",
+    metadata,
+    Column("workload_uid", Text(collation="C"), primary_key=True),
+    _index_key("group_index"),
+    _index_key("index"),
+    Column("name", Text, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("reclaimed", Integer, nullable=False),
+    Column("min_count", Integer),
+    Column("first_stage", Integer, nullable=False),
+    Column("last_stage", Integer, nullable=False),
+    _json("requests"),
+    _json("placement"),
+    ForeignKeyConstraint(
+        ["workload_uid", "group_index"], ["pod_groups.workload_uid", "pod_groups.index"], ondelete="CASCADE"
+    ),
+    CheckConstraint("count >= 0", name="count"),
+    CheckConstraint("reclaimed BETWEEN 0 AND count", name="reclaimed"),
+    CheckConstraint("min_count BETWEEN 0 AND count", name="min_count"),
+    CheckConstraint("first_stage <= last_stage", name="stages"),
+    comment="requests are those of one pod; placement holds selectors, affinity, tolerations, topology, ports",
+)
+
+admissions = Table(
+    "admissions",
+    metadata,
+    _of_workload(),
+    _index_key("attempt"),
+    _name("queue"),
+    _json("admission"),
+    _time("admitted_at"),
+    _time("started_at", nullable=True),
+    _time("evicted_at", nullable=True),
+    _time("ended_at", nullable=True),
+    _text("cause"),
+    _text("cause_message"),
+    _text("by"),
+    Column("open", Boolean, Computed("ended_at IS NULL", persisted=True), nullable=False),
+    UniqueConstraint("workload_uid", "attempt", "open", name="admissions_open_key"),
+    CheckConstraint("attempt > 0", name="attempt"),
+    Index("admissions_one_open_idx", "workload_uid", unique=True, postgresql_where=text("ended_at IS NULL")),
+    comment="Every admission of a workload; at most one is open, and a charged workload has it",
+)
+
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    _name("workload_uid"),
+    _name("namespace"),
+    _name("queue"),
+    _name("user"),
+    _name("flavor"),
+    _name("resource"),
+    Column("amount", BigInteger, nullable=False),
+    _name("state"),
+    _time("since"),
+    _time("until", nullable=True),
+    CheckConstraint("amount >= 0", name="amount"),
+    CheckConstraint("state IN ('reserved', 'draining', 'reclaimed-loan')", name="state"),
+    CheckConstraint("until >= since", name="until"),
+    Index(
+        "ledger_open_idx", "workload_uid", "flavor", "resource", "state",
+        unique=True, postgresql_where=text("until IS NULL"),
+    ),
+    Index(
+        "ledger_usage_idx", "queue", "flavor", "resource", "state",
+        postgresql_include=["amount"], postgresql_where=text("until IS NULL"),
+    ),
+    Index(None, "workload_uid", "since"),
+    Index(None, "since"),
+    comment="Append-only intervals; nothing refers to it and it outlives the workloads, so old parts can be cut off",
+)  # fmt: skip
+
+explanations = Table(
+    "explanations",
+    metadata,
+    _of_workload(),
+    _json("body"),
+    _time("at"),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    _name("name", primary_key=True),
+    _json("labels"),
+    _json("taints", "[]"),
+    _json("allocatable"),
+    _json("foreign"),
+    Column("ready", Boolean, nullable=False),
+    Column("unschedulable", Boolean, nullable=False),
+    comment="Nodes and what pods that we do not manage use on them, as the leader saw them",
+)
+
+marks = Table(
+    "marks",
+    metadata,
+    _name("name", primary_key=True),
+    _time("at"),
+    comment="When something was last brought up to date (nodes)",
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    _name("workload_uid"),
+    Column("action", Text, nullable=False),
+    _json("payload"),
+    Column("tries", Integer, nullable=False, server_default=text("0")),
+    _text("last_error"),
+    _time("created_at"),
+    _time("not_before", nullable=True),
+    CheckConstraint("action IN ('sync', 'event', 'annotate')", name="action"),
+    CheckConstraint("tries >= 0", name="tries"),
+    Index(None, "created_at"),
+    comment="What the executors have to do at the API server; done rows are deleted",
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    _name("name", primary_key=True),
+    _name("holder"),
+    Column("epoch", BigInteger, nullable=False),
+    _time("expires_at"),
+    # Renewing leaves the key alone and so does not wait for commits, which hold FOR KEY SHARE; a takeover does wait.
+    Index("leases_epoch_idx", "name", "epoch", unique=True),
+    CheckConstraint("epoch > 0", name="epoch"),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    _time("at"),
+    _text("who"),
+    _text("action"),
+    _text("object"),
+    Column("before", JSONB),
+    Column("after", JSONB),
+    _text("source"),
+    _text("reason"),
+    Index(None, "at", "id"),
+    Index(None, "object", "id"),
+    comment="Append-only for every role",
+)
