@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
 
 from queue_manager.config import models
 from queue_manager.config.durations import parse_duration
 from queue_manager.config.fields import amount, weight_milli
+from queue_manager.config.parse import ParseResult, parse_objects
+from queue_manager.config.problem import Problem
 from queue_manager.config.tree import Tree, build_tree
 from queue_manager.engine import configuration as engine
 from queue_manager.engine.workload import Requirement, Taint, Toleration
@@ -63,13 +65,55 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A configuration ready for use. `local_queues` are keyed by (namespace, name); `tree` has paths of all nodes."""
+    """A configuration ready for use; without arguments an empty one.
 
-    configuration: engine.Configuration
-    local_queues: Mapping[tuple[str, str], LocalQueue]
-    priority_classes: Mapping[str, PriorityClass]
-    settings: Settings
-    tree: Tree = field(compare=False)
+    `local_queues` are keyed by (namespace, name); `tree` has the paths of all nodes.
+    """
+
+    configuration: engine.Configuration = field(default_factory=engine.Configuration)
+    local_queues: Mapping[tuple[str, str], LocalQueue] = field(default_factory=dict)
+    priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)
+    settings: Settings = Settings()
+    tree: Tree = field(default_factory=lambda: build_tree(()), compare=False)
+    problems: tuple[Problem, ...] = field(default=(), compare=False)
+
+
+class Stored(Protocol):
+    """An object as the store keeps it."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def spec(self) -> Mapping[str, Any]: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+
+
+def from_stored(objects: Iterable[Stored]) -> ParseResult:
+    """Objects of the store as configuration objects; errors are those of objects that another version wrote."""
+    return parse_objects(
+        {
+            "apiVersion": models.API_VERSION,
+            "kind": item.kind,
+            "metadata": {
+                "name": item.name,
+                **({"namespace": item.namespace} if item.namespace else {}),
+                **({"labels": dict(item.labels)} if item.labels else {}),
+            },
+            "spec": dict(item.spec),
+        }
+        for item in objects
+    )
+
+
+def compile_objects(objects: Iterable[Stored], revision: int = 0) -> Compiled:
+    """`to_engine` of what the store holds. Objects that can't be read any more are left out and named in `problems`."""
+    result = from_stored(objects)
+    return replace(to_engine(result.objects, revision), problems=result.errors)
 
 
 def to_engine(objects: Sequence[models.ConfigObject], revision: int = 0) -> Compiled:

@@ -38,13 +38,11 @@ def wrong(message: str, hint: str = "") -> PydanticCustomError:
 
 
 def amount(resource: str, text: str) -> int:
-    """A quantity in base units of its resource; raises a field error when it is not one, negative or too large."""
+    """A quantity in base units of its resource; raises a field error when it is none, negative or too large."""
     try:
         value = quantities.parse(resource, text)
     except ValueError as error:
-        raise wrong(f"{text!r} is not a quantity", str(error) or "write it like 8, 500m, 1.5 or 64Gi") from None
-    if value < 0:
-        raise wrong(f"{text} is negative", "an amount is 0 or more")
+        raise wrong(str(error), "write it like 8, 500m, 1.5 or 64Gi") from None
     if value > LARGEST_AMOUNT:
         raise wrong(f"{text} is too large", "at most 2^63 - 1 base units")
     return value
