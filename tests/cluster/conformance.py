@@ -140,7 +140,7 @@ class Conformance:
 
     async def test_merge_patch(self, cluster: Cluster, namespace: str) -> None:
         made = await cluster.create(CONFIG_MAPS, namespace, config_map("a", x="1", y="2"))
-        body = {"data": {"x": None, "z": "3"}, "metadata": {"labels": {"new": "one"}}}
+        body: Object = {"data": {"x": None, "z": "3"}, "metadata": {"labels": {"new": "one"}}}
         after = await cluster.patch(CONFIG_MAPS, namespace, "a", body, PatchType.MERGE)
         assert after["data"] == {"y": "2", "z": "3"}
         assert after["metadata"]["labels"]["new"] == "one"
@@ -153,7 +153,7 @@ class Conformance:
 
     async def test_json_patch_with_test(self, cluster: Cluster, namespace: str) -> None:
         await cluster.create(CONFIG_MAPS, namespace, config_map("a", x="1"))
-        swap = [
+        swap: list[Object] = [
             {"op": "test", "path": "/data/x", "value": "1"},
             {"op": "replace", "path": "/data/x", "value": "2"},
             {"op": "add", "path": "/metadata/annotations", "value": {"example.com/slash": "yes"}},
@@ -174,7 +174,7 @@ class Conformance:
     async def test_an_old_resource_version_conflicts(self, cluster: Cluster, namespace: str) -> None:
         made = await cluster.create(CONFIG_MAPS, namespace, config_map("a", x="1"))
         version = made["metadata"]["resourceVersion"]
-        body = {"metadata": {"resourceVersion": version}, "data": {"x": "2"}}
+        body: Object = {"metadata": {"resourceVersion": version}, "data": {"x": "2"}}
         await cluster.patch(CONFIG_MAPS, namespace, "a", body, PatchType.MERGE)
         body = {"metadata": {"resourceVersion": version}, "data": {"x": "3"}}
         with pytest.raises(ApiError) as refused:
@@ -208,10 +208,10 @@ class Conformance:
         assert refused.value.status == 409
 
     async def test_status_is_apart(self, cluster: Cluster, namespace: str) -> None:
-        made = await cluster.create(JOBS, namespace, {**job("a"), "status": {"active": 3}})
+        made = await cluster.create(JOBS, namespace, job("a") | {"status": {"active": 3}})
         assert not (made.get("status") or {}).get("active")
         assert made["metadata"]["generation"] == 1
-        body = {"status": {"ready": 7}, "spec": {"parallelism": 2}}
+        body: Object = {"status": {"ready": 7}, "spec": {"parallelism": 2}}
         after = await cluster.patch(JOBS, namespace, "a", body, PatchType.MERGE)
         assert after["spec"]["parallelism"] == 2
         assert (after.get("status") or {}).get("ready") != 7

@@ -31,7 +31,7 @@ from queue_manager.cluster.port import (
     Resource,
 )
 from queue_manager.cluster.simulated.admission import AdmissionRequest, Mutator, Validator
-from queue_manager.cluster.simulated.apply import Owners, applied, updated
+from queue_manager.cluster.simulated.apply import Owners, applied, fields_of, updated
 from queue_manager.cluster.simulated.crds import Schema, pruned_object
 from queue_manager.cluster.simulated.deletion import deletion_marked, deletion_refused, graceful_seconds
 from queue_manager.cluster.simulated.documents import copied
@@ -249,7 +249,9 @@ class ApiState:
             raise ApiError(400, "BadRequest", "an apply patch is an object")
         if old is None:
             wish = {**body, "metadata": {**(body.get("metadata") or {}), "name": name}}
-            return self.create(resource, namespace, wish, manager=manager, user=user, groups=groups)
+            made = self.create(resource, namespace, wish, manager=manager, user=user, groups=groups)
+            self._owners[made["metadata"]["uid"]] = {manager: fields_of(wish)}
+            return made
         wish = {k: v for k, v in body.items() if k != "status"}
         uid = old["metadata"]["uid"]
         new, owners = applied(old, wish, manager, self._owners.get(uid, {}), force=force)
