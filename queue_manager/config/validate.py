@@ -199,6 +199,7 @@ def _role_binding(item: RoleBinding, context: _Context) -> Iterator[Finding]:
         return
     known = context.names.get("Cohort", set()) | context.names.get("Queue", set())
     if node not in known:
+        known |= {each.path for each in context.tree.nodes()}
         yield ("spec", "node"), f"unknown queue or cohort {node!r}", nearest_or_list(node, known, "queue or cohort")
 
 
