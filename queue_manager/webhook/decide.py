@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from queue_manager.cluster.port import Object
-from queue_manager.kinds.kind import Kind, Lookup
+from queue_manager.kinds import annotations as job_annotations
+from queue_manager.kinds.kind import Kind, Lookup, Unresolvable
 from queue_manager.webhook.mutation import mutate_job
 from queue_manager.webhook.review import Request, Verdict
 from queue_manager.webhook.rules import Rules
@@ -16,7 +17,9 @@ ALLOWED = Verdict()
 class Decider:
     """Decides on requests about jobs of the given kinds; everything else is allowed unseen."""
 
-    def __init__(self, kinds: Kinds, lookup: Lookup, rules: Rules, check: AnnotationCheck) -> None:
+    def __init__(
+        self, kinds: Kinds, lookup: Lookup, rules: Rules, check: AnnotationCheck = job_annotations.validate
+    ) -> None:
         self._kinds = kinds
         self._lookup = lookup
         self._rules = rules
@@ -29,7 +32,11 @@ class Decider:
             return ALLOWED
         if self._skipped(request, obj):
             return ALLOWED
-        return mutate_job(request, obj, kind, self._rules, self._lookup)
+        try:
+            return mutate_job(request, obj, kind, self._rules, self._lookup)
+        except Unresolvable as error:
+            # It can't be told how this job is held back, so it must not be there.
+            return Verdict(refused=error.message)
 
     def validate(self, request: Request) -> Verdict:
         """On CREATE and UPDATE of a job that is managed, or was before the request; our own writes always pass."""

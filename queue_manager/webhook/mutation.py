@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from queue_manager.cluster.port import Object
-from queue_manager.kinds.kind import QUEUE_LABEL, Kind, Lookup
+from queue_manager.kinds.kind import PREFIX, QUEUE_LABEL, Kind, Lookup
 from queue_manager.webhook.review import Request, Verdict
 from queue_manager.webhook.rules import DEFAULT_QUEUE, GROUPS_ANNOTATION, USER_ANNOTATION, Rules
 from queue_manager.webhook.scope import annotations_of, labels_of, queue_label
@@ -14,6 +12,9 @@ from queue_manager.webhook.scope import annotations_of, labels_of, queue_label
 def mutate_job(request: Request, obj: Object, kind: Kind, rules: Rules, lookup: Lookup) -> Verdict:
     """The patch for a managed top-level job at its creation. A second call on its result gives no operation."""
     patch = list(kind.suspend_on_create(obj, lookup))
+    # Left over where somebody creates a job from the YAML of another one; it would tell about that one.
+    stale = [key for key in (PREFIX + "state", PREFIX + "message") if key in annotations_of(obj)]
+    patch += [{"op": "remove", "path": f"/metadata/annotations/{pointer(key)}"} for key in stale]
     if queue_label(obj, rules) is None:
         # Written down, so that the job stays managed when the namespace's label goes.
         patch += _set(obj, "labels", {QUEUE_LABEL: DEFAULT_QUEUE})
@@ -22,15 +23,15 @@ def mutate_job(request: Request, obj: Object, kind: Kind, rules: Rules, lookup: 
 
 
 def groups_value(groups: tuple[str, ...]) -> str:
-    """Value of the `user-groups` annotation: a JSON list, because group names of directories contain commas."""
-    return json.dumps(list(groups), ensure_ascii=False, separators=(",", ":"))
+    """Value of the `user-groups` annotation: a comma list; a comma inside a name, usual in directories, is `%2C`."""
+    return ",".join(group.replace("%", "%25").replace(",", "%2C") for group in groups)
 
 
 def _identity(request: Request, obj: Object, rules: Rules) -> dict[str, str]:
     """The wanted annotations of the user."""
     user = request.user_info
     given = annotations_of(obj)
-    if user.username in rules.controllers and given.get(USER_ANNOTATION):
+    if given.get(USER_ANNOTATION) and rules.may_name_users(user.username):
         return {}
     return {USER_ANNOTATION: user.username, GROUPS_ANNOTATION: groups_value(user.groups)}
 

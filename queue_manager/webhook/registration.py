@@ -20,6 +20,7 @@ from queue_manager.cluster.port import (
     Resource,
 )
 from queue_manager.kinds.kind import MANAGED_LABEL, QUEUE_LABEL
+from queue_manager.webhook.rules import service_account
 from queue_manager.webhook.server import MUTATE, NAMESPACE, VALIDATE
 
 NAME = "queue-manager.io"
@@ -31,6 +32,9 @@ RESOURCES = (TRAIN_JOBS, JOB_SETS, JOBS)
 """Rules may name resources that the cluster does not serve (yet)."""
 
 TIMEOUT_SECONDS = 10
+
+CONTROLLER_ACCOUNT = "queue-manager-controller"
+"""Service account of the controller: its writes to jobs are ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,12 @@ class Selection:
     namespaces: tuple[str, ...] = ("kube-system", "queue-manager")
     queue_labels: tuple[str, ...] = (QUEUE_LABEL,)
     resources: tuple[Resource, ...] = RESOURCES
+
+
+def installed(namespace: str) -> tuple[Service, Selection]:
+    """Target and selection of an installation in this namespace (deploy/install.yaml holds the same ones)."""
+    controller = service_account(namespace, CONTROLLER_ACCOUNT)
+    return Service(namespace), Selection(identities=(controller,), namespaces=("kube-system", namespace))
 
 
 def configurations(target: Target, ca_bundle: bytes, selection: Selection = Selection()) -> dict[Resource, Object]:

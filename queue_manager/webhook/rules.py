@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from queue_manager.config.compiled import Compiled
 from queue_manager.kinds.kind import PREFIX, QUEUE_LABEL
 
 USER_ANNOTATION = PREFIX + "user"
@@ -23,6 +24,20 @@ class Catalogue:
     topology_levels: frozenset[str] = frozenset()
     """Node label keys of all topologies."""
     priority_classes: frozenset[str] = frozenset()
+    submitters: frozenset[str] = frozenset()
+    """User names that may create jobs for somebody else (`Settings.trustedSubmitters`)."""
+
+
+def catalogue_of(compiled: Compiled) -> Catalogue:
+    """What a compiled configuration knows."""
+    topologies = compiled.configuration.topologies.values()
+    return Catalogue(
+        local_queues=frozenset(compiled.local_queues),
+        queues=frozenset(compiled.configuration.queues),
+        topology_levels=frozenset(level for topology in topologies for level in topology.levels),
+        priority_classes=frozenset(compiled.priority_classes),
+        submitters=compiled.settings.trusted_submitters,
+    )
 
 
 def no_catalogue() -> Catalogue | None:
@@ -34,15 +49,18 @@ def no_catalogue() -> Catalogue | None:
 class Rules:
     """What the installation says.
 
-    `identities` are our own user names: their writes are never questioned. `controllers` are user names that may create
-    jobs for somebody else (`Settings`). `catalogue` answers None while the configuration can't be read. `queue_labels`
-    are the labels that name a queue, ours first, Kueue's as well where they are read.
+    `identities` are our own user names: their writes are never questioned. `catalogue` answers None while the
+    configuration was never read. `queue_labels` are the labels that name a queue, ours first.
     """
 
     identities: frozenset[str] = frozenset()
-    controllers: frozenset[str] = frozenset()
     queue_labels: tuple[str, ...] = (QUEUE_LABEL,)
     catalogue: Callable[[], Catalogue | None] = no_catalogue
+
+    def may_name_users(self, user: str) -> bool:
+        """Whether the user may create jobs for somebody else."""
+        catalogue = self.catalogue()
+        return catalogue is not None and user in catalogue.submitters
 
 
 def service_account(namespace: str, name: str) -> str:

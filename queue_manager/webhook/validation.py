@@ -36,7 +36,7 @@ AnnotationCheck = Callable[[Object, Lookup], Sequence[Finding]]
 
 @dataclass(slots=True)
 class Findings:
-    """Refusals and warnings, each once, in the order they were found."""
+    """Refusals and warnings, at most one each a field, in the order they were found."""
 
     refusals: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -49,9 +49,9 @@ class Findings:
 
     @staticmethod
     def _add(texts: list[str], where: str, message: str) -> None:
-        text = f"{where}: {message}"
-        if text not in texts:
-            texts.append(text)
+        # One complaint a field is enough, the first is the most exact.
+        if not any(text.startswith(f"{where}: ") for text in texts):
+            texts.append(f"{where}: {message}")
 
     def verdict(self, known: Findings) -> Verdict:
         """The answer; what was wrong before the request (`known`) refuses nothing, else such an object could never be
@@ -163,7 +163,7 @@ def _queue_change(request: Request, obj: Object, old: Object, kind: Kind, rules:
 def _user_change(request: Request, obj: Object, old: Object, rules: Rules, findings: Findings) -> None:
     """Who a job runs for is told at its creation. A job that only now becomes managed was never looked at: it may carry
     no user but the one who makes it so."""
-    if request.user_info.username in rules.controllers:
+    if rules.may_name_users(request.user_info.username):
         return
     before, after = annotations_of(old), annotations_of(obj)
     own = {USER_ANNOTATION: request.user_info.username, GROUPS_ANNOTATION: groups_value(request.user_info.groups)}

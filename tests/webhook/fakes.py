@@ -16,7 +16,7 @@ OURSELVES = service_account("queue-manager", "queue-manager-controller")
 ALICE = User("alice", ("nlp", "system:authenticated"))
 ALICE_ANNOTATIONS = {
     "queue-manager.io/user": "alice",
-    "queue-manager.io/user-groups": '["nlp","system:authenticated"]',
+    "queue-manager.io/user-groups": "nlp,system:authenticated",
 }
 TEAM_QUEUE = {"queue-manager.io/queue": "team"}
 
@@ -106,26 +106,29 @@ CATALOGUE = Catalogue(
     queues=frozenset({"research"}),
     topology_levels=frozenset({"topology/block", "topology/rack"}),
     priority_classes=frozenset({"high"}),
+    submitters=frozenset({"system:serviceaccount:pipelines:runner"}),
 )
 
 
 def decider(*objects: Object, check: Any = lambda obj, lookup: (), catalogue: Catalogue | None = CATALOGUE) -> Decider:
     """A decider over the fake kinds that knows CATALOGUE."""
-    controllers = frozenset({"system:serviceaccount:pipelines:runner"})
-    rules = Rules(frozenset({OURSELVES}), controllers, catalogue=lambda: catalogue)
+    rules = Rules(frozenset({OURSELVES}), catalogue=lambda: catalogue)
     return Decider(KINDS, FakeLookup(*objects), rules, check)
 
 
 def patched(obj: Object, operations: list[Object]) -> Object:
-    """The object after JSON Patch `add` operations into maps."""
+    """The object after JSON Patch operations on maps."""
     result = copy.deepcopy(obj)
     for operation in operations:
-        assert operation["op"] == "add"
         *path, last = (p.replace("~1", "/").replace("~0", "~") for p in operation["path"].removeprefix("/").split("/"))
         target = result
         for step in path:
             target = target[step]
-        target[last] = operation["value"]
+        if operation["op"] == "remove":
+            del target[last]
+        else:
+            assert operation["op"] == "add"
+            target[last] = operation["value"]
     return result
 
 

@@ -64,6 +64,20 @@ def test_a_clients_own_user_is_overwritten():
     assert result["metadata"]["annotations"] == ALICE_ANNOTATIONS | {"keep": "this"}
 
 
+def test_group_names_with_commas_stay_apart():
+    obj = job(labels=TEAM_QUEUE)
+    user = User("alice", ("CN=a,OU=b", "50%"))
+    result = patched(obj, decider().mutate(create(obj, user)).patch)
+    assert result["metadata"]["annotations"]["queue-manager.io/user-groups"] == "CN=a%2COU=b,50%25"
+
+
+def test_state_of_the_job_it_was_copied_from_is_dropped():
+    told = {"queue-manager.io/state": "running", "queue-manager.io/message": "x", "queue-manager.io/min-count": "2"}
+    obj = job(labels=TEAM_QUEUE, annotations=told)
+    result = patched(obj, decider().mutate(create(obj)).patch)
+    assert result["metadata"]["annotations"] == ALICE_ANNOTATIONS | {"queue-manager.io/min-count": "2"}
+
+
 def test_a_trusted_controller_passes_the_user_it_acts_for():
     obj = job(labels=TEAM_QUEUE, annotations={"queue-manager.io/user": "bob"})
     result = patched(obj, decider().mutate(create(obj, PIPELINE)).patch)
