@@ -1,0 +1,163 @@
+"""What we need to know of a pod: what it takes of its node, where it is, and whether it still counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from queue_manager.cluster.cache import controller_of
+from queue_manager.cluster.port import Object
+from queue_manager.engine.quantities import PODS, parse
+
+REQUESTS = "requests"
+HOST_PORTS = "hostPorts"
+"""Top-level keys that `project` adds: effective requests (base units) and host ports of the pod."""
+
+
+def effective_requests(spec: Object) -> dict[str, int]:
+    """What the scheduler counts for a pod of this spec, in base units.
+
+    The greater of what runs together in the end (containers and sidecars) and of each init container with the sidecars
+    started before it, plus overhead. Limits stand for missing requests: templates may not be defaulted yet.
+    Requests of the pod as a whole (`spec.resources`) replace those of its containers. Raises ValueError.
+    """
+    running: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec.get("initContainers") or ():
+        requests = container_requests(container)
+        if container.get("restartPolicy") == "Always":
+            _add(running, requests)
+            _raise_to(peak, running)
+        else:
+            together = dict(running)
+            _add(together, requests)
+            _raise_to(peak, together)
+    for container in spec.get("containers") or ():
+        _add(running, container_requests(container))
+    _raise_to(peak, running)
+    peak.update(_declared(spec.get("resources") or {}))
+    _add(peak, {name: parse(name, text) for name, text in (spec.get("overhead") or {}).items()})
+    return peak
+
+
+def container_requests(container: Object) -> dict[str, int]:
+    """The requests of one container in base units, limits where there are none."""
+    return _declared(container.get("resources") or {})
+
+
+def host_ports(spec: Object) -> list[int]:
+    """The host ports of all containers, sorted; with host network every container port is one."""
+    on_host = bool(spec.get("hostNetwork"))
+    found: set[int] = set()
+    for container in [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]:
+        for port in container.get("ports") or ():
+            if number := port.get("hostPort") or (port.get("containerPort") if on_host else 0):
+                found.add(int(number))
+    return sorted(found)
+
+
+def project(pod: Object) -> Object:
+    """The part of a pod that is kept in memory: identity, place, phase, gates, and the computed amounts.
+
+    Amounts that can't be read count as nothing here: the API server doesn't store such pods.
+    """
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    owner = controller_of(pod)
+    kept = {name: metadata[name] for name in _METADATA if name in metadata}
+    if owner is not None:
+        kept["ownerReferences"] = [{name: owner[name] for name in _OWNER if name in owner}]
+    conditions = [
+        {name: condition[name] for name in ("type", "status", "reason", "message") if name in condition}
+        for condition in status.get("conditions") or ()
+        if condition.get("type") in ("Ready", "PodScheduled")
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": kept,
+        "spec": {name: spec[name] for name in _SPEC if spec.get(name)},
+        "status": {"phase": status.get("phase", "Pending"), "conditions": conditions},
+        REQUESTS: _shared(tuple(sorted(_readable_requests(spec).items()))),
+        HOST_PORTS: host_ports(spec),
+    }
+
+
+def usage(pod: Object) -> Mapping[str, int]:
+    """What a (projected) pod takes of its node, the slot for the pod itself included."""
+    requests = pod.get(REQUESTS)
+    if requests is None:
+        requests = _readable_requests(pod.get("spec") or {})
+    return {**requests, PODS: 1}
+
+
+def is_gone(pod: Object | None) -> bool:
+    """Deleted (None), Succeeded or Failed. A terminating pod still runs, and counts."""
+    return pod is None or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def is_ready(pod: Object) -> bool:
+    """Running, and its Ready condition is True."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def is_gated(pod: Object) -> bool:
+    """Whether a scheduling gate keeps the scheduler away from it."""
+    return bool((pod.get("spec") or {}).get("schedulingGates"))
+
+
+def node_of(pod: Object) -> str:
+    """The node it is bound to, or ""."""
+    return (pod.get("spec") or {}).get("nodeName") or ""
+
+
+_METADATA = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "labels",
+    "annotations",
+)
+_OWNER = ("apiVersion", "kind", "name", "uid", "controller")
+_SPEC = ("nodeName", "schedulingGates", "schedulerName", "priority", "priorityClassName", "nodeSelector")
+
+
+def _readable_requests(spec: Object) -> Mapping[str, int]:
+    try:
+        return effective_requests(spec)
+    except ValueError:
+        return {}
+
+
+@lru_cache(maxsize=4096)
+def _shared(requests: tuple[tuple[str, int], ...]) -> dict[str, int]:
+    """One dict for all pods that ask for the same: there are many pods, and few shapes."""
+    return dict(requests)
+
+
+def _declared(resources: Mapping[str, Any]) -> dict[str, int]:
+    texts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: parse(name, text) for name, text in texts.items()}
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise_to(peak: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        peak[name] = max(peak.get(name, 0), amount)
+
+
+def total_usage(pods: Iterable[Object]) -> dict[str, int]:
+    """What several pods take together; those that are gone take nothing."""
+    total: dict[str, int] = {}
+    for pod in pods:
+        if not is_gone(pod):
+            _add(total, usage(pod))
+    return total
