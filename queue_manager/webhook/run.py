@@ -1,4 +1,4 @@
-"""The webhook as one role: server, certificates, registration, and what it knows of the configuration."""
+"""The webhook as one role: server, certificates and registration, started and stopped in the right order."""
 
 from __future__ import annotations
 
@@ -6,65 +6,36 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import structlog
-
 from queue_manager.cluster.clock import Clock
 from queue_manager.cluster.port import Cluster
-from queue_manager.config.compiled import Compiled
 from queue_manager.kinds.kind import Lookup
 from queue_manager.webhook.certificates import CertificateStore, service_names
 from queue_manager.webhook.decide import Decider
 from queue_manager.webhook.registration import Selection, Target, installed, register, unregister
-from queue_manager.webhook.rules import Catalogue, Rules, catalogue_of
+from queue_manager.webhook.rules import Catalogue, Rules
 from queue_manager.webhook.scope import Kinds
 from queue_manager.webhook.server import WebhookServer, application
 from queue_manager.webhook.tls import Tls
 from queue_manager.webhook.upkeep import Publish, Upkeep
 
-RELOAD = 5.0
-"""Seconds between two looks at the configuration; it only makes warnings and checks of levels."""
-
-log = structlog.get_logger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`names` are those the certificate is for. With `target` None nothing is registered. `leave_registered` is for
-    replicas: what one of them registered the others need."""
+    """`names` are those the certificate is for. `target` makes what is registered of the port that is listened on; None
+    registers nothing. `leave_registered` is for replicas: what one of them registered the others need."""
 
     names: Sequence[str]
     host: str = "0.0.0.0"
     port: int = 8443
-    target: Target | None = None
+    target: Callable[[int], Target] | None = None
     selection: Selection = field(default_factory=Selection)
     leave_registered: bool = True
 
 
-def in_cluster(namespace: str, port: int = 8443) -> Options:
+def in_cluster(namespace: str, host: str = "0.0.0.0", port: int = 8443) -> Options:
     """The options of a replica that runs in this namespace, installed from deploy/install.yaml."""
     service, selection = installed(namespace)
-    return Options(service_names(service.name, namespace), port=port, target=service, selection=selection)
-
-
-class Configuration:
-    """The catalogue of the newest configuration that could be read."""
-
-    def __init__(self, load: Callable[[], Compiled], clock: Clock) -> None:
-        self._load = load
-        self._clock = clock
-        self._catalogue: Catalogue | None = None
-
-    def __call__(self) -> Catalogue | None:
-        return self._catalogue
-
-    async def run(self) -> None:
-        """Reads again and again; while that fails the last one holds, and the database is not needed to admit jobs."""
-        while True:
-            try:
-                self._catalogue = catalogue_of(await asyncio.to_thread(self._load))
-            except Exception as error:
-                log.warning("the configuration can't be read", error=str(error))
-            await self._clock.sleep(RELOAD)
+    return Options(service_names(service.name, namespace), host, port, lambda port: service, selection)
 
 
 async def run_webhook(
@@ -72,7 +43,7 @@ async def run_webhook(
     kinds: Kinds,
     lookup: Lookup,
     certificates: CertificateStore,
-    load: Callable[[], Compiled],
+    catalogue: Callable[[], Catalogue | None],
     clock: Clock,
     options: Options,
     ready: Callable[[], bool] = lambda: True,
@@ -83,39 +54,35 @@ async def run_webhook(
     `ready` adds a condition to `/readyz` (the lookup has caught up), `started` is told the port. Raises: OSError when
     the address is taken.
     """
-    configuration = Configuration(load, clock)
-    rules = Rules(frozenset(options.selection.identities), options.selection.queue_labels, catalogue=configuration)
+    rules = Rules(frozenset(options.selection.identities), options.selection.queue_labels, catalogue=catalogue)
     tls = Tls()
     app = application(Decider(kinds, lookup, rules), lambda: tls.loaded and ready())
     server = WebhookServer(app, tls, options.host, options.port)
-    publish = _publisher(cluster, options, clock, ready)
+    target = options.target(server.port) if options.target is not None else None
+    publish = _publisher(cluster, target, options.selection, clock, ready) if target is not None else None
     upkeep = Upkeep(certificates, options.names, tls, publish, clock)
     started(server.port)
     serving = asyncio.create_task(server.serve())
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(configuration.run())
             group.create_task(upkeep.run())
             group.create_task(_until_done(serving))
     finally:
         # In this order, so that the API server never waits for one that is gone.
-        if options.target is not None and not options.leave_registered:
+        if target is not None and not options.leave_registered:
             await unregister(cluster)
         server.stop()
         await serving
 
 
-def _publisher(cluster: Cluster, options: Options, clock: Clock, ready: Callable[[], bool]) -> Publish | None:
-    """Registers `options.target`; None when there is none."""
-    target = options.target
-    if target is None:
-        return None
-
+def _publisher(
+    cluster: Cluster, target: Target, selection: Selection, clock: Clock, ready: Callable[[], bool]
+) -> Publish:
     async def publish(bundle: bytes) -> bool:
         # From the registration on the API server refuses what we don't answer.
         while not ready():
             await clock.sleep(0.1)
-        return await register(cluster, target, bundle, options.selection)
+        return await register(cluster, target, bundle, selection)
 
     return publish
 

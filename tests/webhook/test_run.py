@@ -7,11 +7,10 @@ import pytest
 
 from queue_manager.cluster.clock import SystemClock
 from queue_manager.cluster.port import MUTATING_WEBHOOKS
-from queue_manager.config.compiled import Compiled, LocalQueue
 from queue_manager.webhook.certificate_stores import FolderStore
 from queue_manager.webhook.registration import NAME, Selection, Url
 from queue_manager.webhook.run import Options, run_webhook
-from tests.webhook.fakes import KINDS, OURSELVES, TEAM_QUEUE, FakeCluster, FakeLookup, job
+from tests.webhook.fakes import CATALOGUE, KINDS, OURSELVES, TEAM_QUEUE, FakeCluster, FakeLookup, job
 from tests.webhook.test_server import Client, review
 
 
@@ -26,28 +25,22 @@ async def wait_for(condition, seconds=10.0):
 @pytest.fixture
 async def role(tmp_path):
     """Starts the role on a free port; gives the fake cluster, the port and what steers it."""
-    cluster, ports, state = FakeCluster(), [], {"ready": False, "loaded": False}
+    cluster, ports, state = FakeCluster(), [], {"ready": False}
     options = Options(
         names=("localhost", "127.0.0.1"),
         host="127.0.0.1",
         port=0,
-        target=Url("https://127.0.0.1:1"),
+        target=lambda port: Url(f"https://127.0.0.1:{port}"),
         selection=Selection(identities=(OURSELVES,)),
         leave_registered=False,
     )
-
-    def load():
-        if not state["ready"]:
-            raise OSError("no database")
-        state["loaded"] = True
-        return Compiled(local_queues={("ml", "team"): LocalQueue("ml", "team", "research")})
 
     running = run_webhook(
         cluster.port,
         KINDS,
         FakeLookup(),
         FolderStore(tmp_path),
-        load,
+        lambda: CATALOGUE,
         SystemClock(),
         options,
         ready=lambda: state["ready"],
@@ -73,9 +66,9 @@ async def test_registers_once_it_can_answer_and_unregisters_when_it_stops(role):
     await wait_for(lambda: registered(cluster))
     entry = cluster.objects[MUTATING_WEBHOOKS.plural, "", NAME]["webhooks"][0]
     client = Client(port, base64.b64decode(entry["clientConfig"]["caBundle"]))
+    assert entry["clientConfig"]["url"] == f"https://127.0.0.1:{port}/mutate"
     assert (await client.ask("GET", "/readyz"))[0] == 200
     assert (await client.review("/mutate", review(job(labels=TEAM_QUEUE))))["patch"]
-    await wait_for(lambda: state["loaded"])
     unknown = review(job(labels={"queue-manager.io/queue": "teem"}))
     assert "did you mean 'team'?" in (await client.review("/validate", unknown))["warnings"][0]
     task.cancel()
