@@ -1,1 +1,1 @@
-"""Job kinds: one module each. They turn job objects into pod sets and wishes (start, stop) into writes; no I/O, no quotas."""
+"""Job kinds: what each one asks for before any pod exists, and the next write that starts or stops it. No I/O."""

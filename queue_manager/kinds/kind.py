@@ -146,19 +146,24 @@ class Kind(Protocol):
 
     def next_start(self, obj: Object, placement: Placement, lookup: Lookup, *, refused: str = "") -> Step:
         """The next step towards running with this placement. `refused` is the server's message when it refused the last
-        one as invalid (then a longer way is taken, e.g. two writes instead of one). Done: unsuspended with our placement."""
+        one as invalid (then a longer way is taken, e.g. two writes instead of one). Done: unsuspended with our
+        placement. Raises Unresolvable."""
         ...
 
     def next_stop(self, obj: Object, lookup: Lookup, *, drained: bool, refused: str = "") -> Step:
-        """The next step towards suspended and, once `drained` (no pod left), restored to what the user gave."""
+        """The next step towards suspended and, once `drained` (no pod left), restored to what the user gave. Raises
+        Unresolvable where no write of ours can stop it."""
         ...
 
-    def is_active(self, obj: Object) -> bool:
-        """Whether its status shows running children; False alone does not mean drained (workloads.md D6)."""
+    def is_active(self, obj: Object, lookup: Lookup | None = None) -> bool:
+        """Whether its status shows running children; False alone does not mean drained (workloads.md D6).
+
+        Give `lookup`: Trainer v2.0 fills no `jobsStatus`, only its JobSet knows.
+        """
         ...
 
-    def pods_ready(self, obj: Object) -> bool:
-        """Whether all pods are ready or done."""
+    def pods_ready(self, obj: Object, lookup: Lookup | None = None) -> bool:
+        """Whether all pods that can run by now are ready or done; `lookup` as for `is_active`."""
         ...
 
     def finished(self, obj: Object) -> Finished | None:

@@ -1,0 +1,247 @@
+"""Our labels and annotations on jobs, pod templates and runtimes (design, section 4): reading and checking them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from queue_manager.cluster.port import Object
+from queue_manager.engine.workload import MICROSECONDS, TopologyMode, TopologyRequest
+from queue_manager.kinds.fields import View
+from queue_manager.kinds.kind import MANAGED_LABEL, PREFIX, PRIORITY_CLASS_LABEL, QUEUE_LABEL, Lookup, Unresolvable
+
+REQUIRED_TOPOLOGY = PREFIX + "required-topology"
+PREFERRED_TOPOLOGY = PREFIX + "preferred-topology"
+UNCONSTRAINED_TOPOLOGY = PREFIX + "unconstrained-topology"
+PODSET_GROUP = PREFIX + "podset-group"
+MIN_COUNT = PREFIX + "min-count"
+MAX_RUN_TIME = PREFIX + "max-run-time"
+
+PLACEMENT = PREFIX + "placement"
+"""Ours, on a TrainJob: the digest of the placement we wrote, so that a pruned or removed entry is noticed."""
+OVERRIDES = PREFIX + "overrides"
+"""Ours, on a TrainJob before v2.2: the list entries that we wrote, as JSON; its lists have no keys to know ours by."""
+ORIGINAL = PREFIX + "original"
+"""Ours, on a JobSet or Job: what to undo in its pod templates, as JSON."""
+
+TOPOLOGY_KEYS = {
+    REQUIRED_TOPOLOGY: TopologyMode.REQUIRED,
+    PREFERRED_TOPOLOGY: TopologyMode.PREFERRED,
+    UNCONSTRAINED_TOPOLOGY: TopologyMode.UNCONSTRAINED,
+}
+NOT_YET = tuple(
+    PREFIX + name for name in ("slice-topology", "slice-size", "spread-topology", "exclusive-topology", "balanced")
+)
+"""Keys of the contract that later versions act on; until then their user gets a warning."""
+OTHERS = tuple(
+    PREFIX + name
+    for name in ("state", "message", "user", "user-groups", "checkpointed-at", "pod-group", "pod-group-size")
+)
+OWN = (PLACEMENT, OVERRIDES, ORIGINAL)
+KNOWN = (*TOPOLOGY_KEYS, *NOT_YET, *OTHERS, *OWN, PODSET_GROUP, MIN_COUNT, MAX_RUN_TIME)
+KNOWN_LABELS = (QUEUE_LABEL, PRIORITY_CLASS_LABEL, MANAGED_LABEL, PREFIX + "pod-group")
+
+_LABEL_KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong with a field of the user's object; an error is to be refused, a warning only shown."""
+
+    field: str
+    message: str
+    severity: Severity = Severity.ERROR
+
+
+class BadValue(ValueError):
+    """An annotation's value is not of its form; says which form that is."""
+
+
+def annotation(metadata: View, key: str) -> View:
+    """One annotation of an object's metadata, its path written so that people find it."""
+    return View(metadata["annotations"].mapping().get(key), f"{metadata.path}.annotations[{key}]")
+
+
+def topology_request(metadata: View) -> TopologyRequest | None:
+    """The topology wish of these annotations, None without one. Raises Unresolvable on a bad or contradictory value."""
+    found = [key for key in TOPOLOGY_KEYS if key in metadata["annotations"].mapping()]
+    if not found:
+        return None
+    field = annotation(metadata, found[0])
+    if len(found) > 1:
+        raise Unresolvable("BadAnnotation", field.path, f"{field.path} can't stand beside {found[1]}")
+    try:
+        return _topology(found[0], field.text())
+    except BadValue as error:
+        raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
+
+
+def podset_group(metadata: View) -> str:
+    """The pod set group of a pod template, "" without one. Raises Unresolvable."""
+    field = annotation(metadata, PODSET_GROUP)
+    if field.given and not _NAME.fullmatch(field.text()):
+        raise Unresolvable("BadAnnotation", field.path, f"{field.path} must be a name of at most 63 characters")
+    return field.text()
+
+
+def min_count(metadata: View) -> int | None:
+    """The smallest count the job can run with. Raises Unresolvable."""
+    field = annotation(metadata, MIN_COUNT)
+    try:
+        return parse_count(field.text()) if field.given else None
+    except BadValue as error:
+        raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
+
+
+def max_run_time(obj: Object) -> int | None:
+    """The longest time an admission of this job may last, in microseconds; None without one. Raises Unresolvable."""
+    field = annotation(View(obj)["metadata"], MAX_RUN_TIME)
+    try:
+        return parse_duration(field.text()) if field.given else None
+    except BadValue as error:
+        raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
+
+
+def parse_count(text: str) -> int:
+    """A whole number of at least 1. Raises BadValue."""
+    if not text.isascii() or not text.isdecimal() or int(text[:10]) < 1 or len(text) > 10:
+        raise BadValue(f"must be a whole number of at least 1, not {text!r}")
+    return int(text)
+
+
+def parse_duration(text: str) -> int:
+    """Microseconds of `90m`, `36h`, `1h30m`, `45s`, `2d`. Raises BadValue."""
+    if not _DURATION.fullmatch(text) or len(text) > 32:
+        raise BadValue(f"must be a duration such as 90m or 36h, not {text!r}")
+    parts = re.findall(r"(\d+)(?:\.(\d+))?([smhd])", text)
+    total = 0
+    for whole, fraction, unit in parts:
+        scale = _UNITS[unit] * MICROSECONDS
+        total += int(whole) * scale + (int(fraction) * scale // 10 ** len(fraction) if fraction else 0)
+    if total == 0:
+        raise BadValue("must be longer than nothing")
+    return total
+
+
+def _topology(key: str, value: str) -> TopologyRequest:
+    mode = TOPOLOGY_KEYS[key]
+    if mode is TopologyMode.UNCONSTRAINED:
+        if value != "true":
+            raise BadValue(f"must be true, not {value!r}")
+        return TopologyRequest(mode)
+    if not _LABEL_KEY.fullmatch(value):
+        raise BadValue(f"must be a node label key such as topology/rack, not {value!r}")
+    return TopologyRequest(mode, value)
+
+
+def validate(obj: Object, lookup: Lookup | None = None) -> list[Finding]:
+    """All findings about our own keys on a job and its pod templates, in a fixed order. Never raises.
+
+    `lookup` is not needed for these rules; whether queues, classes and levels exist is for who knows the configuration.
+    """
+    findings: list[Finding] = []
+    try:
+        metadata = View(obj)["metadata"]
+        findings += _labels(metadata)
+        findings += _annotations(metadata, obj, template=False)
+        for template in pod_templates(obj):
+            findings += _annotations(template["metadata"], obj, template=True)
+    except Unresolvable as error:
+        findings.append(Finding(error.field, error.message))
+    return findings
+
+
+def pod_templates(obj: Object) -> Iterator[View]:
+    """The pod templates, or patches of them, that stand in the user's own object. Raises Unresolvable."""
+    spec = View(obj)["spec"]
+    if obj.get("kind") == "Job":
+        yield spec["template"]
+    elif obj.get("kind") == "JobSet":
+        for job in spec["replicatedJobs"].items():
+            yield job.at("template", "spec", "template")
+    elif obj.get("kind") == "TrainJob":
+        yield from spec["podTemplateOverrides"].items()
+        for patch in spec["runtimePatches"].items():
+            for job in patch.at("trainingRuntimeSpec", "template", "spec", "replicatedJobs").items():
+                yield job.at("template", "spec", "template")
+
+
+def _labels(metadata: View) -> list[Finding]:
+    labels = metadata["labels"].mapping()
+    findings = [
+        Finding(f"{metadata.path}.labels[{key}]", f"must be a name, not {labels[key]!r}")
+        for key in (QUEUE_LABEL, PRIORITY_CLASS_LABEL)
+        if key in labels and not (isinstance(labels[key], str) and _NAME.fullmatch(labels[key]))
+    ]
+    for key in labels:
+        if key.startswith(PREFIX) and key not in KNOWN_LABELS:
+            hint = "; it is an annotation, not a label" if key in KNOWN else _hint(key, KNOWN_LABELS)
+            findings.append(Finding(f"{metadata.path}.labels[{key}]", f"is not known{hint}", Severity.WARNING))
+    return findings
+
+
+def _annotations(metadata: View, obj: Object, *, template: bool) -> list[Finding]:
+    annotations = metadata["annotations"].mapping()
+    findings = []
+    for key in annotations:
+        if key.startswith(PREFIX):
+            finding = _annotation(annotation(metadata, key), key, obj, template=template)
+            if finding is not None:
+                findings.append(finding)
+    wishes = [key for key in TOPOLOGY_KEYS if key in annotations]
+    if len(wishes) > 1:
+        findings.append(Finding(annotation(metadata, wishes[0]).path, f"can't stand beside {wishes[1]}"))
+    return findings
+
+
+def _annotation(field: View, key: str, obj: Object, *, template: bool) -> Finding | None:
+    """The finding about one annotation of ours, None when all is well."""
+    try:
+        value = field.text()
+        if key in TOPOLOGY_KEYS:
+            _topology(key, value)
+        elif key == MAX_RUN_TIME:
+            parse_duration(value)
+        elif key == MIN_COUNT:
+            _check_min_count(parse_count(value), obj, template=template)
+        elif key == PODSET_GROUP and not _NAME.fullmatch(value):
+            raise BadValue(f"must be a name of at most 63 characters, not {value!r}")
+    except BadValue as error:
+        return Finding(field.path, str(error))
+    if key in NOT_YET:
+        return Finding(field.path, "is not acted on yet", Severity.WARNING)
+    if key in (QUEUE_LABEL, PRIORITY_CLASS_LABEL):
+        return Finding(field.path, "is a label, not an annotation", Severity.WARNING)
+    if key not in KNOWN:
+        return Finding(field.path, f"is not known{_hint(key, KNOWN)}", Severity.WARNING)
+    if key == PODSET_GROUP and not template:
+        return Finding(field.path, "has a meaning on pod templates only", Severity.WARNING)
+    if key == MAX_RUN_TIME and template:
+        return Finding(field.path, "has a meaning on the job only, not on a pod template", Severity.WARNING)
+    return None
+
+
+def _check_min_count(count: int, obj: Object, *, template: bool) -> None:
+    if obj.get("kind") != "Job":
+        raise BadValue(f"is refused: a {obj.get('kind') or 'job of this kind'} can't run with fewer pods")
+    if template:
+        raise BadValue("belongs on the Job, not on its pod template")
+    parallelism = View(obj).at("spec", "parallelism").integer(1)
+    if count > parallelism:
+        raise BadValue(f"must not be above spec.parallelism ({parallelism}), but is {count}")
+
+
+def _hint(key: str, known: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
+    return f"; did you mean {close[0]}?" if close else ""

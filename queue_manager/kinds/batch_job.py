@@ -1,0 +1,215 @@
+"""batch/v1 Job: pod sets, start, stop, status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from queue_manager.cluster.port import JOBS, Object, PatchType
+from queue_manager.engine.workload import PodGroup
+from queue_manager.kinds import annotations as keys
+from queue_manager.kinds import patches, pod_template, template_edit
+from queue_manager.kinds.fields import View, condition
+from queue_manager.kinds.kind import (
+    Done,
+    Finished,
+    Lookup,
+    Outcome,
+    Placement,
+    PodPlacement,
+    Resolved,
+    Step,
+    Unresolvable,
+    Wait,
+    Write,
+)
+from queue_manager.kinds.template_edit import Record
+
+POD_SET = "main"
+CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
+TEMPLATE = ("spec", "template")
+
+
+class JobKind:
+    """A Job of its user's own (those of a JobSet are left to it)."""
+
+    resource = JOBS
+
+    @patches.guarded
+    def resolve(self, obj: Object, lookup: Lookup) -> Resolved:
+        """As in `Kind.resolve`. `count` is the full width, `reclaimed` what finished completions no longer need."""
+        defaults = pod_template.namespace_defaults(lookup, obj["metadata"].get("namespace", ""))
+        original = View(_original(obj))
+        shape = pod_template.pod_shape(original.at(*TEMPLATE), POD_SET, defaults)
+        pod_set = pod_template.with_count(shape, width(original), reclaimed=finished_width(original))
+        pod_set = replace(pod_set, min_count=keys.min_count(original["metadata"]))
+        return Resolved(
+            pod_groups=(PodGroup(POD_SET, (pod_set,)),),
+            topology=keys.topology_request(original["metadata"]),
+            inputs=dict(defaults.inputs),
+            pod_priority_class=shape.priority_class,
+        )
+
+    def is_suspended(self, obj: Object) -> bool:
+        """`spec.suspend`."""
+        return (obj.get("spec") or {}).get("suspend") is True
+
+    @patches.guarded
+    def suspend_on_create(self, obj: Object, lookup: Lookup) -> list[Object]:
+        """As in `Kind.suspend_on_create`."""
+        if not isinstance(obj.get("spec"), dict) or self.is_suspended(obj):
+            return []
+        return [patches.put(True, "spec", "suspend")]
+
+    @patches.guarded
+    def next_start(self, obj: Object, placement: Placement, lookup: Lookup, *, refused: str = "") -> Step:
+        """As in `Kind.next_start`; the node selector becomes required node affinity, fewer pods a lower parallelism."""
+        operations = self._placing(obj, placement.get(POD_SET, PodPlacement(0)))
+        suspended = self.is_suspended(obj)
+        if not suspended and not operations:
+            return Done()
+        if not suspended:
+            operations = [*patches.unchanged(obj), patches.put(True, "spec", "suspend")]
+            return patches.write(obj, JOBS, operations, "suspends the Job again: it was started without its placement")
+        if refused and operations and _start_time(obj):
+            return _forget_start(obj)
+        says = "writes the placement into the suspended Job"
+        if not operations or not refused:
+            says = "starts the Job with its placement" if operations else "starts the Job"
+            operations.append(patches.put(False, "spec", "suspend"))
+        return patches.write(obj, JOBS, [*patches.unchanged(obj), *operations], says)
+
+    def _placing(self, obj: Object, placement: PodPlacement) -> list[patches.Operation]:
+        original = View(_original(obj))
+        after, undo = template_edit.place(original.at(*TEMPLATE), placement, as_affinity=True)
+        record: Record = {POD_SET: undo} if undo else {}
+        parallelism = original.at("spec", "parallelism").count(1)
+        if 0 < placement.count < width(original):
+            record["parallelism"] = parallelism
+            parallelism = placement.count
+        operations = template_edit.operations(View(obj).at(*TEMPLATE), after, *TEMPLATE)
+        if View(obj).at("spec", "parallelism").count(1) != parallelism:
+            operations.append(patches.put(parallelism, "spec", "parallelism"))
+        return operations + patches.put_annotations(obj, {keys.ORIGINAL: template_edit.record_text(record)})
+
+    @patches.guarded
+    def next_stop(self, obj: Object, lookup: Lookup, *, drained: bool, refused: str = "") -> Step:
+        """As in `Kind.next_stop`. Before Kubernetes 1.35 `status.startTime` fixes the template, so it goes first."""
+        if not self.is_suspended(obj):
+            return patches.write(obj, JOBS, [patches.put(True, "spec", "suspend")], "suspends the Job")
+        if not drained:
+            return Wait("its pods to end")
+        if refused or not patches.annotation(obj, keys.ORIGINAL):
+            return Done()
+        if _start_time(obj):
+            return _forget_start(obj)
+        original = _original(obj)
+        operations = template_edit.operations(View(obj).at(*TEMPLATE), original["spec"]["template"], *TEMPLATE)
+        if original["spec"].get("parallelism") != obj["spec"].get("parallelism"):
+            operations.append(patches.put(original["spec"].get("parallelism", 1), "spec", "parallelism"))
+        operations += patches.put_annotations(obj, {keys.ORIGINAL: ""})
+        return patches.write(obj, JOBS, [*patches.unchanged(obj), *operations], "restores the Job's pod template")
+
+    def is_active(self, obj: Object, lookup: Lookup | None = None) -> bool:
+        """As in `Kind.is_active`; terminating pods count, `active` leaves them out."""
+        status = View(obj)["status"]
+        return _told(status["active"]) > 0 or _told(status["terminating"]) > 0
+
+    def pods_ready(self, obj: Object, lookup: Lookup | None = None) -> bool:
+        """As in `Kind.pods_ready`."""
+        try:
+            needed = width(View(obj)) - finished_width(View(obj))
+        except Unresolvable:
+            return False
+        return not self.is_suspended(obj) and _told(View(obj).at("status", "ready")) >= needed
+
+    def finished(self, obj: Object) -> Finished | None:
+        """Complete or Failed is True; SuccessCriteriaMet and FailureTarget come earlier, with pods still there."""
+        for kind, outcome in (("Complete", Outcome.SUCCEEDED), ("Failed", Outcome.FAILED)):
+            found = condition(obj, kind)
+            if found is not None:
+                return Finished(outcome, str(found.get("message") or found.get("reason") or ""))
+        return None
+
+    def reclaimable(self, obj: Object, lookup: Lookup) -> Mapping[str, int]:
+        """As in `Kind.reclaimable`: width that the remaining completions can't fill."""
+        try:
+            pods = finished_width(View(obj))
+        except Unresolvable:
+            return {}
+        return {POD_SET: pods} if pods else {}
+
+    def pod_selector(self, obj: Object) -> Mapping[str, str]:
+        """By uid: a Job of the same name made anew has other pods."""
+        return {CONTROLLER_UID: obj["metadata"]["uid"]}
+
+    def pod_set_of(self, pod: Object) -> str:
+        """There is one."""
+        return POD_SET
+
+
+def width(job: View) -> int:
+    """Pods that run at the same time when nothing has finished yet."""
+    parallelism = job.at("spec", "parallelism").count(1)
+    return min(parallelism, job.at("spec", "completions").count(parallelism))
+
+
+def finished_width(job: View) -> int:
+    """How much of the width is not needed any more, from 0 to the width (kueue#13117: completions can be lowered)."""
+    full = width(job)
+    spec, status = job["spec"], job["status"]
+    succeeded = _told(status["succeeded"])
+    if not spec["completions"].given:
+        # A work queue: after the first success no pod is started any more.
+        return max(0, full - _told(status["active"])) if succeeded else 0
+    completions = spec["completions"].count(0)
+    if spec["completionMode"].text() == "Indexed":
+        done = indexes(status["completedIndexes"], completions) | indexes(status["failedIndexes"], completions)
+        succeeded = len(done)
+    return full - min(full, max(0, completions - succeeded))
+
+
+def indexes(field: View, completions: int) -> set[int]:
+    """The completion indexes below `completions` of a list such as `0-2,5`. Raises Unresolvable."""
+    found: set[int] = set()
+    for part in filter(None, field.text().split(",")):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or (last and not last.isdecimal()):
+            raise field.malformed("a list of indexes such as 0-2,5")
+        found.update(range(int(first), min(int(last or first) + 1, completions)))
+    return found
+
+
+def _told(field: View) -> int:
+    """A count of the status; what can't be read counts as none."""
+    value = field.value
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _start_time(obj: Object) -> bool:
+    return bool((obj.get("status") or {}).get("startTime"))
+
+
+def _forget_start(obj: Object) -> Write:
+    metadata = obj["metadata"]
+    return Write(
+        "patch",
+        JOBS,
+        metadata.get("namespace", ""),
+        metadata["name"],
+        "clears status.startTime, so that the pod template may change",
+        {"status": {"startTime": None}},
+        PatchType.MERGE,
+        subresource="status",
+    )
+
+
+def _original(obj: Object) -> Object:
+    """The Job as its user gave it: without what our record says we put into it."""
+    record = template_edit.record_of(obj)
+    if not record:
+        return obj
+    spec = {**obj["spec"], "template": template_edit.restore(View(obj).at(*TEMPLATE), record.get(POD_SET) or {})}
+    if isinstance(record.get("parallelism"), int):
+        spec["parallelism"] = record["parallelism"]
+    return {**obj, "spec": spec}

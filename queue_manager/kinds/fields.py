@@ -1,0 +1,142 @@
+"""Reading objects that others wrote: a cursor that knows its path, so that bad input is a message and never a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from queue_manager.engine import quantities
+from queue_manager.kinds.kind import Unresolvable
+
+MALFORMED = "Malformed"
+
+
+class View:
+    """A value inside an object together with its path there. `value` is None where nothing is given."""
+
+    __slots__ = ("path", "value")
+
+    def __init__(self, value: Any, path: str = "") -> None:
+        self.value = value
+        self.path = path
+
+    def __getitem__(self, key: str) -> View:
+        """The field of that name; a missing one is a View of None. Raises Unresolvable where this is no object."""
+        separator = "" if not self.path or self.path.endswith(": ") else "."
+        return View(self.mapping().get(key), f"{self.path}{separator}{key}")
+
+    def at(self, *keys: str) -> View:
+        """A field further down."""
+        view = self
+        for key in keys:
+            view = view[key]
+        return view
+
+    @property
+    def given(self) -> bool:
+        """Whether there is a value."""
+        return self.value is not None
+
+    def malformed(self, wanted: str) -> Unresolvable:
+        """The error to raise: this field must be `wanted`."""
+        return Unresolvable(MALFORMED, self.path, f"{self.path} must be {wanted}")
+
+    def mapping(self) -> Mapping[str, Any]:
+        """The object here, {} where none is given."""
+        if self.value is None:
+            return {}
+        if not isinstance(self.value, dict):
+            raise self.malformed("an object")
+        return self.value
+
+    def items(self) -> Iterator[View]:
+        """The elements of the list here, none where none is given."""
+        if self.value is None:
+            return
+        if not isinstance(self.value, list):
+            raise self.malformed("a list")
+        for index, element in enumerate(self.value):
+            yield View(element, f"{self.path}[{index}]")
+
+    def text(self, default: str = "") -> str:
+        """The string here."""
+        if self.value is None:
+            return default
+        if not isinstance(self.value, str):
+            raise self.malformed("a string")
+        return self.value
+
+    def integer(self, default: int) -> int:
+        """The whole number here."""
+        if self.value is None:
+            return default
+        if not isinstance(self.value, int) or isinstance(self.value, bool):
+            raise self.malformed("a whole number")
+        return self.value
+
+    def count(self, default: int) -> int:
+        """The whole number here, which must not be negative."""
+        number = self.integer(default)
+        if number < 0:
+            raise self.malformed("zero or more")
+        return number
+
+    def boolean(self, default: bool = False) -> bool:
+        """The truth value here."""
+        if self.value is None:
+            return default
+        if not isinstance(self.value, bool):
+            raise self.malformed("true or false")
+        return self.value
+
+    def texts(self) -> dict[str, str]:
+        """The map of strings here."""
+        for key, value in self.mapping().items():
+            if not isinstance(value, str):
+                raise View(value, f"{self.path}.{key}").malformed("a string")
+        return dict(self.mapping())
+
+    def amounts(self) -> dict[str, int]:
+        """The resource list here, in base units (milli-CPU, bytes, counts)."""
+        amounts = {}
+        for name, quantity in self.mapping().items():
+            field = View(quantity, f"{self.path}.{name}")
+            if isinstance(quantity, bool) or not isinstance(quantity, (str, int, float)):
+                raise field.malformed("a quantity")
+            try:
+                amount = quantities.parse(name, str(quantity))
+            except (ValueError, ArithmeticError) as error:
+                raise field.malformed(f"a quantity ({error})") from error
+            if amount < 0:
+                raise field.malformed("zero or more")
+            amounts[name] = amount
+        return amounts
+
+
+def identity(obj: Mapping[str, Any]) -> str:
+    """`uid/generation` of an object; kinds without a generation (ConfigMap, LimitRange) give their resourceVersion."""
+    metadata = obj.get("metadata") or {}
+    return f"{metadata.get('uid', '')}/{metadata.get('generation') or metadata.get('resourceVersion') or ''}"
+
+
+def controller_of(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The owner reference of its controller."""
+    for reference in (obj.get("metadata") or {}).get("ownerReferences") or []:
+        if isinstance(reference, dict) and reference.get("controller"):
+            return reference
+    return None
+
+
+def is_controlled_by(obj: Mapping[str, Any], uid: str) -> bool:
+    """Whether the object with this uid is its controller."""
+    owner = controller_of(obj)
+    return owner is not None and bool(uid) and owner.get("uid") == uid
+
+
+def condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
+    """The status condition of that type if it is True. The last condition of the list says nothing (sdk#803)."""
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    for entry in conditions if isinstance(conditions, list) else []:
+        if isinstance(entry, dict) and entry.get("type") == kind and entry.get("status") == "True":
+            return entry
+    return None

@@ -1,0 +1,169 @@
+"""Replicated jobs of a JobSet spec, given by the user or resolved from a runtime: pod sets, stages, status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from queue_manager.cluster.port import JOBS, Object
+from queue_manager.engine.workload import PodGroup, TopologyRequest
+from queue_manager.kinds import pod_template, stages
+from queue_manager.kinds.fields import View, condition, is_controlled_by
+from queue_manager.kinds.kind import Lookup, Placement, Resolved, Unresolvable
+from queue_manager.kinds.pod_template import Defaults
+
+JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
+REPLICATED_JOB_NAME = "jobset.sigs.k8s.io/replicatedjob-name"
+GROUP = "main"
+"""Name of the one pod group of a workload that says nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicatedJob:
+    """One entry of `spec.replicatedJobs`: `replicas` child Jobs of `pods_per_job` pods at a time."""
+
+    view: View
+    name: str
+    replicas: int
+    pods_per_job: int
+    depends_on: tuple[stages.Dependency, ...]
+
+    @property
+    def count(self) -> int:
+        """Its pods at a time."""
+        return self.replicas * self.pods_per_job
+
+    @property
+    def template(self) -> View:
+        """Its pod template."""
+        return self.view.at("template", "spec", "template")
+
+
+def replicated_jobs(spec: View) -> tuple[ReplicatedJob, ...]:
+    """The replicated jobs of a JobSet spec. Raises Unresolvable on malformed, missing or doubled ones."""
+    jobs = tuple(_replicated_job(view) for view in spec["replicatedJobs"].items())
+    if not jobs:
+        raise Unresolvable("NoReplicatedJobs", spec["replicatedJobs"].path, f"{spec['replicatedJobs'].path} is empty")
+    seen: set[str] = set()
+    for job in jobs:
+        if job.name in seen:
+            path = job.view["name"].path
+            raise Unresolvable("DuplicateName", path, f"{path}: {job.name} is there twice")
+        seen.add(job.name)
+    return jobs
+
+
+def _replicated_job(view: View) -> ReplicatedJob:
+    name = view["name"].text()
+    if not name:
+        raise view["name"].malformed("given")
+    job = view.at("template", "spec")
+    parallelism = job["parallelism"].count(1)
+    # A Job without completions is a work queue: its parallelism says how many pods run.
+    pods = min(parallelism, job["completions"].count(parallelism))
+    return ReplicatedJob(view, name, view["replicas"].count(1), pods, stages.dependencies(view))
+
+
+def in_order(spec: View) -> bool:
+    """Whether the replicated jobs start one after another (each runs on beside the next)."""
+    return spec.at("startupPolicy", "startupPolicyOrder").text() == "InOrder"
+
+
+def resolve(
+    spec: View,
+    defaults: Defaults,
+    reclaimed: Mapping[str, int],
+    topology: TopologyRequest | None,
+    inputs: Mapping[str, str],
+) -> Resolved:
+    """One gang of all pod sets of a JobSet spec; `inputs` are objects it was made from. Raises Unresolvable."""
+    jobs = replicated_jobs(spec)
+    spans = stages.intervals({job.name: job.depends_on for job in jobs}, spec["replicatedJobs"].path)
+    shapes = [pod_template.pod_shape(job.template, job.name, defaults) for job in jobs]
+    pod_sets = tuple(
+        pod_template.with_count(shape, job.count, spans[job.name], reclaimed.get(job.name, 0))
+        for job, shape in zip(jobs, shapes, strict=True)
+    )
+    return Resolved(
+        pod_groups=(PodGroup(GROUP, pod_sets),),
+        topology=topology,
+        inputs={**inputs, **defaults.inputs},
+        pod_priority_class=next((shape.priority_class for shape in shapes if shape.priority_class), ""),
+    )
+
+
+def statuses(job_set: Object) -> dict[str, Mapping[str, Any]]:
+    """`status.replicatedJobsStatus` by name; its order there is not defined."""
+    entries = (job_set.get("status") or {}).get("replicatedJobsStatus") or []
+    return {entry["name"]: entry for entry in entries if isinstance(entry, dict) and "name" in entry}
+
+
+def number(status: Mapping[str, Any] | None, key: str) -> int:
+    """A count of a status entry, 0 where nothing is told."""
+    value = (status or {}).get(key)
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def reclaimable(job_set: Object) -> dict[str, int]:
+    """Pods of child Jobs that have succeeded. Nothing while a restart may be on its way: it runs them again (D11)."""
+    found = statuses(job_set)
+    if condition(job_set, "RestartingJobSet") or any(number(entry, "failed") for entry in found.values()):
+        return {}
+    pods = {}
+    for job in replicated_jobs(View(job_set)["spec"]):
+        succeeded = min(number(found.get(job.name), "succeeded"), job.replicas)
+        if succeeded and job.pods_per_job:
+            pods[job.name] = succeeded * job.pods_per_job
+    return pods
+
+
+def is_active(job_set: Object) -> bool:
+    """Whether a child Job has pods that are not being deleted."""
+    return any(number(entry, "active") for entry in statuses(job_set).values())
+
+
+def all_ready(job_set: Object) -> bool:
+    """Whether every child Job that may run by now has all its pods ready or done.
+
+    A replicated job whose `dependsOn` is not yet complete isn't waited for: its turn has not come.
+    """
+    found = statuses(job_set)
+    jobs = replicated_jobs(View(job_set)["spec"])
+    done = {job.name: number(found.get(job.name), "succeeded") >= job.replicas for job in jobs}
+    started = [job for job in jobs if all(done.get(entry.on, False) for entry in job.depends_on if entry.complete)]
+    return bool(found) and all(
+        number(found.get(job.name), "ready") + number(found.get(job.name), "succeeded") >= job.replicas
+        for job in started
+    )
+
+
+def unfinished_jobs(job_set: Object, lookup: Lookup) -> list[Object]:
+    """Child Jobs that are neither complete nor failed, in order of name."""
+    uid = job_set["metadata"].get("uid", "")
+    jobs = [job for job in lookup.owned_by(JOBS, uid) if is_controlled_by(job, uid)]
+    jobs = [job for job in jobs if not condition(job, "Complete") and not condition(job, "Failed")]
+    return sorted(jobs, key=lambda job: str(job["metadata"].get("name")))
+
+
+def stale_children(job_set: Object, spec: View, placement: Placement, lookup: Lookup) -> list[Object]:
+    """Unfinished child Jobs with a node selector key or a gate that neither the template nor the placement has.
+
+    `spec` is the JobSet spec without placement. JobSet merges these into a child on resume and never takes one away.
+    """
+    templates = {job.name: job.template["spec"] for job in replicated_jobs(spec)}
+    stale = []
+    for job in unfinished_jobs(job_set, lookup):
+        name = (job["metadata"].get("labels") or {}).get(REPLICATED_JOB_NAME, "")
+        if name not in templates:
+            continue
+        pod = View(job).at("spec", "template", "spec")
+        keys = set(templates[name]["nodeSelector"].mapping())
+        keys |= set(placement[name].node_selector) if name in placement else set()
+        if not set(pod["nodeSelector"].mapping()) <= keys or not _gates(pod) <= _gates(templates[name]):
+            stale.append(job)
+    return stale
+
+
+def _gates(pod: View) -> set[str]:
+    return {gate["name"].text() for gate in pod["schedulingGates"].items()}

@@ -1,0 +1,279 @@
+"""TrainJob in the three generations of its API: pod sets, start, stop, status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from queue_manager.cluster.port import JOB_SETS, TRAIN_JOBS, Object
+from queue_manager.engine.workload import TopologyRequest
+from queue_manager.kinds import annotations as keys
+from queue_manager.kinds import patches, pod_template, replicated_jobs
+from queue_manager.kinds.fields import View, condition, is_controlled_by
+from queue_manager.kinds.kind import (
+    PREFIX,
+    Done,
+    Finished,
+    Lookup,
+    Outcome,
+    Placement,
+    Resolved,
+    Step,
+    Unresolvable,
+    Wait,
+    Write,
+)
+from queue_manager.kinds.replicated_jobs import JOB_SET_NAME, REPLICATED_JOB_NAME
+from queue_manager.kinds.train_job_patch import PatchEntry, patch_entry
+from queue_manager.kinds.trainer_api import generation
+from queue_manager.kinds.trainer_runtime import (
+    Runtime,
+    differs,
+    find_runtime,
+    has_snapshot,
+    job_set_spec,
+    was_edited_since,
+)
+
+
+class TrainJobKind:
+    """`may_override`: policies of a runtime that its jobs may change (annotation keys, Settings.userMayOverride)."""
+
+    resource = TRAIN_JOBS
+
+    def __init__(self, may_override: frozenset[str] = frozenset()) -> None:
+        self.may_override = may_override
+
+    @patches.guarded
+    def resolve(self, obj: Object, lookup: Lookup) -> Resolved:
+        """As in `Kind.resolve`; read from the runtime, or its snapshot, never from the child JobSet."""
+        api = generation(lookup)
+        _refuse_foreign_job_set(obj, lookup)
+        runtime = find_runtime(obj, api, lookup)
+        spec = job_set_spec(obj, runtime, api, without_ours=patch_entry(obj, api).recorded)
+        _refuse_pod_group_policy(runtime, spec)
+        defaults = pod_template.namespace_defaults(lookup, obj["metadata"].get("namespace", ""))
+        topology, messages = self._topology(obj, runtime)
+        resolved = replicated_jobs.resolve(
+            spec, defaults, self.reclaimable(obj, lookup), topology, {runtime.name: runtime.identity}
+        )
+        return Resolved(resolved.pod_groups, resolved.topology, resolved.inputs, resolved.pod_priority_class, messages)
+
+    def _topology(self, obj: Object, runtime: Runtime) -> tuple[TopologyRequest | None, tuple[str, ...]]:
+        """The admin's wish on the runtime, else the job's; a job may replace it where the settings allow that."""
+        policy = keys.topology_request(runtime.view["metadata"])
+        own = keys.topology_request(View(obj)["metadata"])
+        if policy is None or own is None or own == policy:
+            return policy or own, ()
+        key = next(key for key, mode in keys.TOPOLOGY_KEYS.items() if mode is own.mode)
+        if key.removeprefix(PREFIX) in self.may_override or key in self.may_override:
+            return own, ()
+        path = keys.annotation(View(obj)["metadata"], key).path
+        return policy, (f"{path} is not followed: {runtime.name} says {policy.mode} {policy.level}",)
+
+    def is_suspended(self, obj: Object) -> bool:
+        """`spec.suspend`; the conditions lag behind it and keep their place in the list (sdk#803)."""
+        return (obj.get("spec") or {}).get("suspend") is True
+
+    @patches.guarded
+    def suspend_on_create(self, obj: Object, lookup: Lookup) -> list[Object]:
+        """As in `Kind.suspend_on_create`; never a second entry when the webhook is invoked again (kueue#15210)."""
+        operations: list[Object] = []
+        if not isinstance(obj.get("spec"), dict):
+            return operations
+        if not self.is_suspended(obj):
+            operations.append(patches.put(True, "spec", "suspend"))
+        try:
+            api = generation(lookup)
+        except Unresolvable:
+            return operations
+        if api.keyed:
+            operations += patch_entry(obj, api).ensure()
+        return operations
+
+    @patches.guarded
+    def next_start(self, obj: Object, placement: Placement, lookup: Lookup, *, refused: str = "") -> Step:
+        """As in `Kind.next_start`: one write, or two where Trainer wants that; children are rebuilt if keys change."""
+        api = generation(lookup)
+        entry = patch_entry(obj, api)
+        if not self.is_suspended(obj):
+            return _running(obj, entry, placement)
+        runtime = find_runtime(obj, api, lookup)
+        spec = job_set_spec(obj, runtime, api, without_ours=entry.recorded)
+        wanted = entry.content(spec, placement)
+        rebuild = _rebuild(obj, runtime, spec, placement, lookup)
+        if not entry.holds(wanted, placement):
+            entry.refuse_lost(placement)
+            operations = [*patches.unchanged(obj), *entry.fill(wanted, placement)]
+            if api.one_write and not refused and rebuild is None:
+                operations.append(patches.put(False, "spec", "suspend"))
+                return patches.write(obj, TRAIN_JOBS, operations, "starts the TrainJob with its placement")
+            return patches.write(obj, TRAIN_JOBS, operations, "writes the placement into the suspended TrainJob")
+        if rebuild is not None:
+            return rebuild
+        operations = [*patches.unchanged(obj), patches.put(False, "spec", "suspend")]
+        return patches.write(obj, TRAIN_JOBS, operations, "starts the TrainJob")
+
+    @patches.guarded
+    def next_stop(self, obj: Object, lookup: Lookup, *, drained: bool, refused: str = "") -> Step:
+        """As in `Kind.next_stop`. Where Trainer refuses it (its runtime is gone), the JobSet is suspended."""
+        if not self.is_suspended(obj):
+            if refused:
+                return _stop_through_job_set(obj, lookup, drained=drained, refused=refused)
+            return patches.write(obj, TRAIN_JOBS, [patches.put(True, "spec", "suspend")], "suspends the TrainJob")
+        if not drained:
+            return Wait("its pods to end")
+        if refused:
+            # The next start overwrites the entry; a write that Trainer refuses must not keep quota.
+            return Done()
+        try:
+            entry = patch_entry(obj, generation(lookup))
+        except Unresolvable:
+            return Done()
+        operations, says = entry.clear()
+        if not operations:
+            return Done()
+        return patches.write(obj, TRAIN_JOBS, [*patches.unchanged(obj), *operations], says)
+
+    def is_active(self, obj: Object, lookup: Lookup | None = None) -> bool:
+        """As in `Kind.is_active`; Trainer v2.0 fills no `jobsStatus`, so the JobSet is asked as well."""
+        job_set = _job_set(obj, lookup)
+        return any(replicated_jobs.number(entry, "active") for entry in _jobs_status(obj)) or (
+            job_set is not None and replicated_jobs.is_active(job_set)
+        )
+
+    def pods_ready(self, obj: Object, lookup: Lookup | None = None) -> bool:
+        """As in `Kind.pods_ready`; told from the JobSet where it is known."""
+        job_set = _job_set(obj, lookup)
+        if job_set is not None:
+            try:
+                return not self.is_suspended(obj) and replicated_jobs.all_ready(job_set)
+            except Unresolvable:
+                return False
+        entries = _jobs_status(obj)
+        # Without the JobSet the replicas are not known; those that Trainer labels are single.
+        return bool(entries) and all(
+            replicated_jobs.number(entry, "ready") + replicated_jobs.number(entry, "succeeded") > 0 for entry in entries
+        )
+
+    def finished(self, obj: Object) -> Finished | None:
+        """Complete or Failed is True."""
+        for kind, outcome in (("Complete", Outcome.SUCCEEDED), ("Failed", Outcome.FAILED)):
+            found = condition(obj, kind)
+            if found is not None:
+                return Finished(outcome, str(found.get("message") or found.get("reason") or ""))
+        return None
+
+    def reclaimable(self, obj: Object, lookup: Lookup) -> Mapping[str, int]:
+        """As in `Kind.reclaimable`, told from the JobSet."""
+        job_set = _job_set(obj, lookup)
+        if job_set is None:
+            return {}
+        try:
+            return replicated_jobs.reclaimable(job_set)
+        except Unresolvable:
+            return {}
+
+    def pod_selector(self, obj: Object) -> Mapping[str, str]:
+        """The JobSet has the TrainJob's name."""
+        return {JOB_SET_NAME: obj["metadata"]["name"]}
+
+    def pod_set_of(self, pod: Object) -> str:
+        """The replicated job's name."""
+        return str(((pod.get("metadata") or {}).get("labels") or {}).get(REPLICATED_JOB_NAME, ""))
+
+
+def _running(obj: Object, entry: PatchEntry, placement: Placement) -> Step:
+    """An unsuspended TrainJob: done when it carries this placement. The runtime is not read; it may be gone by now."""
+    if entry.carries(placement):
+        return Done()
+    entry.refuse_lost(placement)
+    operations = [*patches.unchanged(obj), patches.put(True, "spec", "suspend")]
+    # Somebody else unsuspended it: its pods may come up anywhere.
+    return patches.write(
+        obj, TRAIN_JOBS, operations, "suspends the TrainJob again: it was started without its placement"
+    )
+
+
+def _jobs_status(obj: Object) -> list[Mapping[str, object]]:
+    entries = (obj.get("status") or {}).get("jobsStatus") or []
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+
+
+def _job_set(obj: Object, lookup: Lookup | None) -> Object | None:
+    """The child JobSet: the one of its name that it owns."""
+    if lookup is None:
+        return None
+    metadata = obj["metadata"]
+    found = lookup.get(JOB_SETS, metadata.get("namespace", ""), metadata["name"])
+    return found if found is not None and is_controlled_by(found, metadata.get("uid", "")) else None
+
+
+def _refuse_foreign_job_set(obj: Object, lookup: Lookup) -> None:
+    """A JobSet of the same name that isn't ours would be taken over by Trainer's forced apply."""
+    metadata = obj["metadata"]
+    found = lookup.get(JOB_SETS, metadata.get("namespace", ""), metadata["name"])
+    if found is not None and not is_controlled_by(found, metadata.get("uid", "")):
+        message = f"metadata.name: there is a JobSet {metadata['name']} that this TrainJob does not own"
+        raise Unresolvable("JobSetNameTaken", "metadata.name", message)
+
+
+def _refuse_pod_group_policy(runtime: Runtime, spec: View) -> None:
+    """Its group counts all pods at once: with jobs that wait for each other it is never complete (workloads.md 1.7)."""
+    policy = runtime.view.at("spec", "podGroupPolicy")
+    named = next((policy[name] for name in ("coscheduling", "volcano") if policy[name].given), None)
+    jobs = replicated_jobs.replicated_jobs(spec)
+    sequenced = replicated_jobs.in_order(spec) or any(job.depends_on for job in jobs)
+    if named is not None and sequenced and len(jobs) > 1:
+        message = (
+            f"{named.path} makes one group of all pods, but the jobs of {runtime.name} start one after another: "
+            "the group can never form"
+        )
+        raise Unresolvable("PodGroupNeverForms", named.path, message)
+
+
+def _rebuild(obj: Object, runtime: Runtime, spec: View, placement: Placement, lookup: Lookup) -> Step | None:
+    """The step that makes the JobSet anew, None where it can take the placement as it is.
+
+    A child Job keeps every node selector key and gate it ever got: JobSet merges on resume and removes nothing (D4).
+    And a JobSet made from a runtime that was edited since can't be updated: Trainer's apply is refused (trainer#3008).
+    """
+    job_set = _job_set(obj, lookup)
+    if job_set is None:
+        return None
+    metadata = job_set["metadata"]
+    if metadata.get("deletionTimestamp"):
+        return Wait("the JobSet of an earlier start to be gone")
+    stale = replicated_jobs.stale_children(job_set, spec, placement, lookup)
+    if stale:
+        why = f"{stale[0]['metadata'].get('name')} keeps the placement of an earlier start"
+    elif was_edited_since(runtime, job_set) and differs(obj, spec, job_set):
+        why = f"{runtime.name} was edited after its JobSet was made"
+    else:
+        return None
+    return Write(
+        "delete",
+        JOB_SETS,
+        metadata.get("namespace", ""),
+        metadata["name"],
+        f"makes the JobSet anew: {why}",
+        uid=metadata.get("uid", ""),
+        propagation="Foreground",
+    )
+
+
+def _stop_through_job_set(obj: Object, lookup: Lookup, *, drained: bool, refused: str) -> Step:
+    job_set = _job_set(obj, lookup)
+    if job_set is None or drained:
+        return Done() if drained else Wait("its pods to end")
+    if has_snapshot(obj, lookup):
+        message = (
+            f"Trainer refuses the TrainJob ({refused}) and would resume its JobSet from the runtime's snapshot: "
+            "bring the runtime back, or delete the TrainJob"
+        )
+        raise Unresolvable("StopRefused", "spec.runtimeRef", message)
+    if (job_set.get("spec") or {}).get("suspend") is not True:
+        operations = [patches.put(True, "spec", "suspend")]
+        return patches.write(
+            job_set, JOB_SETS, operations, f"suspends the JobSet: Trainer refuses the TrainJob ({refused})"
+        )
+    return Wait("its pods to end")
