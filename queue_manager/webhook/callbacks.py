@@ -1,4 +1,4 @@
-"""The decisions as admission callbacks of the simulated cluster, which then behaves as if the webhook were registered."""
+"""The decisions as admission callbacks of the simulated cluster, as if the webhook were registered there."""
 
 from __future__ import annotations
 

@@ -78,12 +78,12 @@ class SecretStore:
     def __init__(self, cluster: Cluster, namespace: str, name: str = "queue-manager-webhook-certificate") -> None:
         self._cluster = cluster
         self._namespace = namespace
-        self._name = name
+        self.name = name
 
     async def read(self) -> tuple[Certificates | None, str]:
         """See CertificateStore. A Secret without usable content counts as empty."""
         try:
-            secret = await self._cluster.get(SECRETS, self._namespace, self._name)
+            secret = await self._cluster.get(SECRETS, self._namespace, self.name)
         except ApiError as error:
             if error.not_found:
                 return None, ""
@@ -97,11 +97,11 @@ class SecretStore:
     async def write(self, certificates: Certificates, version: str) -> None:
         """See CertificateStore."""
         data = {FILES[field]: base64.b64encode(content).decode() for field, content in asdict(certificates).items()}
-        body: Object = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": self._name}, "data": data}
+        body: Object = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": self.name}, "data": data}
         try:
             if version:
                 body["metadata"]["resourceVersion"] = version
-                await self._cluster.patch(SECRETS, self._namespace, self._name, body, PatchType.MERGE)
+                await self._cluster.patch(SECRETS, self._namespace, self.name, body, PatchType.MERGE)
             else:
                 await self._cluster.create(SECRETS, self._namespace, body)
         except ApiError as error:
