@@ -59,7 +59,7 @@ class Decider:
         """Whether the object is not managed, or its owner is."""
         if queue_of(obj, self._rules, request.managed_namespace) is None:
             return True
-        return is_child(request, obj, self._kinds, self._lookup)
+        return is_child(request, obj, self._kinds, self._lookup, self._rules)
 
 
 def _with_namespace(obj: Object | None, namespace: str) -> Object | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from queue_manager.cluster.cache import controller_of
 from queue_manager.cluster.port import Object
 from queue_manager.kinds.kind import Kind, Lookup
 from queue_manager.webhook.review import Request, User
@@ -11,6 +12,9 @@ from queue_manager.webhook.rules import DEFAULT_QUEUE, Rules
 
 Kinds = Mapping[tuple[str, str], Kind]
 """(API group, kind name) -> job kind."""
+
+GENERATIONS = 8
+"""Owners that are followed upwards; an invented chain may be a ring."""
 
 
 def labels_of(obj: Object) -> Mapping[str, str]:
@@ -37,23 +41,30 @@ def queue_of(obj: Object, rules: Rules, managed_namespace: bool) -> str | None:
     return DEFAULT_QUEUE if managed_namespace else None
 
 
-def is_child(request: Request, obj: Object, kinds: Kinds, lookup: Lookup) -> bool:
-    """Whether the object belongs to a job of a kind of ours, which is then the one that waits and starts (D10).
+def is_child(request: Request, obj: Object, kinds: Kinds, lookup: Lookup, rules: Rules) -> bool:
+    """Whether a managed job stands above the object: then that one waits and starts, and the child is left alone (D10).
 
     An owner reference is only a claim. It is believed when the owner is there with this UID. An owner that the caches
     don't show is believed from a component of the cluster (the caches may lag behind its controller, which has created
     parent and child at once) but not from a person, who could start a job unadmitted with an invented owner.
     """
-    owner = next((ref for ref in obj["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
-    if owner is None:
-        return False
-    kind = kinds.get((str(owner.get("apiVersion", "")).rpartition("/")[0], owner.get("kind", "")))
-    if kind is None:
-        return False
-    found = lookup.get(kind.resource, request.namespace, owner.get("name", ""))
-    if found is not None:
-        return bool(found["metadata"].get("uid") == owner.get("uid"))
-    return is_component(request.user_info)
+    current = obj
+    for _ in range(GENERATIONS):
+        owner = controller_of(current)
+        if owner is None:
+            return False
+        kind = kinds.get((str(owner.get("apiVersion", "")).rpartition("/")[0], owner.get("kind", "")))
+        if kind is None:
+            return False
+        found = lookup.get(kind.resource, request.namespace, owner.get("name", ""))
+        if found is None:
+            return is_component(request.user_info)
+        if found["metadata"].get("uid") != owner.get("uid"):
+            return False
+        if queue_of(found, rules, request.managed_namespace) is not None:
+            return True
+        current = found
+    return False
 
 
 def is_component(user: User) -> bool:

@@ -126,3 +126,19 @@ class TestChildren:
     def test_owner_of_a_kind_we_do_not_manage(self):
         child = self.child(kind="CronJob", apiVersion="batch/v1")
         assert decider().mutate(create(child, COMPONENT)).patch
+
+    def test_owner_that_is_not_managed_itself_answers_for_nobody(self):
+        parent = job("parent", kind="TrainJob", uid="u-1")
+        assert decider(parent).mutate(create(self.child(parent))).patch
+
+    def test_grandchild(self):
+        middle = job("parent", kind="JobSet", uid="u-2", owner=owner_of(self.PARENT))
+        leaf = job("leaf", labels=TEAM_QUEUE, owner=owner_of(middle))
+        assert decider(self.PARENT, middle).mutate(create(leaf)).patch == []
+
+    def test_ring_of_owners_ends(self):
+        one = job("one", uid="u-1", owner={"apiVersion": "batch/v1", "kind": "Job", "name": "two", "uid": "u-2"})
+        one["metadata"]["ownerReferences"][0]["controller"] = True
+        two = job("two", uid="u-2", owner=owner_of(one))
+        child = job("child", labels=TEAM_QUEUE, owner=owner_of(two))
+        assert decider(one, two).mutate(create(child)).patch
