@@ -10,6 +10,8 @@ branch_labels = None
 depends_on = None
 
 TABLES = """
+CREATE EXTENSION IF NOT EXISTS pg_trgm;
+
 CREATE TABLE revisions (
     number BIGINT NOT NULL,
     author TEXT DEFAULT '' NOT NULL,
@@ -83,6 +85,7 @@ CREATE INDEX workloads_live_idx ON workloads (queue, state) WHERE state NOT IN (
 CREATE INDEX workloads_ended_idx ON workloads (finished_at, uid) WHERE state IN ('finished', 'failed');
 CREATE INDEX workloads_created_at_uid_idx ON workloads (created_at, uid);
 CREATE INDEX workloads_state_created_at_uid_idx ON workloads (state, created_at, uid);
+CREATE INDEX workloads_search_idx ON workloads USING gin ((namespace || '/' || name) gin_trgm_ops);
 CREATE INDEX workloads_namespace_name_idx ON workloads (namespace, name);
 COMMENT ON TABLE workloads IS 'One row per job object; requested is the greatest need over the stages, by resource';
 
@@ -187,12 +190,13 @@ CREATE TABLE nodes (
 );
 COMMENT ON TABLE nodes IS 'Nodes and what pods that we do not manage use on them, as the leader saw them';
 
-CREATE TABLE marks (
+CREATE TABLE facts (
     name TEXT COLLATE "C" NOT NULL,
+    value JSONB DEFAULT 'null'::jsonb NOT NULL,
     at TIMESTAMP WITH TIME ZONE NOT NULL,
-    CONSTRAINT marks_pkey PRIMARY KEY (name)
+    CONSTRAINT facts_pkey PRIMARY KEY (name)
 );
-COMMENT ON TABLE marks IS 'When something was last brought up to date (nodes)';
+COMMENT ON TABLE facts IS 'Single facts of the installation, with the time they were last written';
 
 CREATE TABLE outbox (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
@@ -268,7 +272,7 @@ ALTER TABLE ledger ENABLE ALWAYS TRIGGER ledger_ends_once;
 
 DROPS = """
 ALTER TABLE workloads DROP CONSTRAINT workloads_open_admission_fkey;
-DROP TABLE audit, leases, outbox, marks, nodes, explanations, ledger, admissions, pod_sets, pod_groups, workloads,
+DROP TABLE audit, leases, outbox, facts, nodes, explanations, ledger, admissions, pod_sets, pod_groups, workloads,
     config_objects, revisions;
 DROP FUNCTION refuse_change();
 """

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from sqlalchemy import RowMapping
 
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Admission, PodSetAssignment
-from queue_manager.engine.workload import PodGroup, PodSet, TopologyRequest
+from queue_manager.engine.workload import GroupPolicy, PodGroup, PodSet, TopologyRequest
 
 _COLUMNS = frozenset({"name", "count", "requests", "stages", "reclaimed", "min_count"})
 
@@ -66,33 +67,30 @@ def pod_group_rows(uid: str, groups: Sequence[PodGroup]) -> tuple[list[dict[str,
     return group_rows, set_rows
 
 
-def pod_set_from_row(row: Any) -> PodSet:
+def pod_set_from_row(row: RowMapping) -> PodSet:
     """The pod set of a row of `pod_sets`."""
     return msgspec.convert(
         {
-            **row.placement,
-            "name": row.name,
-            "count": row.count,
-            "requests": row.requests,
-            "stages": (row.first_stage, row.last_stage),
-            "reclaimed": row.reclaimed,
-            "min_count": row.min_count,
+            **row["placement"],
+            "name": row["name"],
+            "count": row["count"],
+            "requests": row["requests"],
+            "stages": (row["first_stage"], row["last_stage"]),
+            "reclaimed": row["reclaimed"],
+            "min_count": row["min_count"],
         },
         PodSet,
     )
 
 
-def pod_group_from_row(row: Any, pod_sets: tuple[PodSet, ...]) -> PodGroup:
+def pod_group_from_row(row: RowMapping, pod_sets: tuple[PodSet, ...]) -> PodGroup:
     """The pod group of a row of `pod_groups` with its pod sets in order."""
-    return msgspec.convert(
-        {
-            "name": row.name,
-            "pod_sets": pod_sets,
-            "policy": row.policy,
-            "minimum": row.minimum,
-            "topology": row.topology,
-        },
-        PodGroup,
+    return PodGroup(
+        name=row["name"],
+        pod_sets=pod_sets,
+        policy=GroupPolicy(row["policy"]),
+        minimum=row["minimum"],
+        topology=topology_request(row["topology"]),
     )
 
 
@@ -135,3 +133,8 @@ def peak_requests(groups: Sequence[PodGroup]) -> Mapping[str, int]:
         for resource, amount in need.items():
             peak[resource] = max(peak.get(resource, 0), amount)
     return peak
+
+
+def builtins(value: Any) -> Any:
+    """The value as it will be read back: dicts, lists, strings and numbers."""
+    return msgspec.json.decode(encode(value))

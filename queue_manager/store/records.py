@@ -1,4 +1,4 @@
-"""Rows of the store as the rest of the program sees them. Times are timezone-aware UTC, amounts integers, base units."""
+"""Rows of the store as the rest of the program sees them. Times are timezone-aware UTC, amounts integer base units."""
 
 from __future__ import annotations
 

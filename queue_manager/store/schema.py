@@ -156,6 +156,16 @@ workloads = Table(
     comment="One row per job object; requested is the greatest need over the stages, by resource",
 )
 
+SEARCH = workloads.c.namespace + "/" + workloads.c.name
+"""What the text of a list's filter is searched in, anywhere."""
+
+Index(
+    "workloads_search_idx",
+    SEARCH.label("search"),
+    postgresql_using="gin",
+    postgresql_ops={"search": "gin_trgm_ops"},
+)
+
 pod_groups = Table(
     "pod_groups",
     metadata,
@@ -265,12 +275,13 @@ nodes = Table(
     comment="Nodes and what pods that we do not manage use on them, as the leader saw them",
 )
 
-marks = Table(
-    "marks",
+facts = Table(
+    "facts",
     metadata,
     _name("name", primary_key=True),
+    _json("value", "null"),
     _time("at"),
-    comment="When something was last brought up to date (nodes)",
+    comment="Single facts of the installation, with the time they were last written",
 )
 
 outbox = Table(

@@ -1,0 +1,195 @@
+"""Configuration objects and their revisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from queue_manager.store import audits, codec
+from queue_manager.store.notify import CONFIGURATION, notify
+from queue_manager.store.records import ConfigObject, Revision, StaleConfiguration
+from queue_manager.store.rowset import Rowset
+
+Key = tuple[str, str, str]
+"""(kind, namespace, name) of a configuration object."""
+
+_LOCK = 0x716D636667  # "qmcfg": commits that depend on the configuration share it, an apply has it alone
+
+_OBJECT = Rowset(
+    {
+        "kind": "text",
+        "namespace": "text",
+        "name": "text",
+        "spec": "jsonb",
+        "labels": "jsonb",
+        "owner": "text",
+    }
+)
+_SHARE = text("SELECT pg_advisory_xact_lock_shared(:key)")
+_TAKE = text("SELECT pg_advisory_xact_lock(:key)")
+_CURRENT = text("SELECT COALESCE(max(number), 0) FROM revisions")
+_OBJECTS = text(
+    "SELECT kind, name, spec, namespace, labels, owner, revision FROM config_objects ORDER BY kind, namespace, name"
+)
+_INSERT_REVISION = text(
+    "INSERT INTO revisions (number, author, at, reason, source, diff) "
+    "VALUES (:number, :author, :at, :reason, :source, CAST(:diff AS jsonb))"
+)
+_UPSERT = text(
+    f"INSERT INTO config_objects ({_OBJECT.names()}, revision) SELECT {_OBJECT.names('r.')}, :number "
+    f"FROM {_OBJECT.source} ON CONFLICT (kind, namespace, name) DO UPDATE SET spec = excluded.spec, "
+    "labels = excluded.labels, owner = excluded.owner, revision = excluded.revision"
+)
+_DELETE = text(
+    "DELETE FROM config_objects o USING jsonb_to_recordset(CAST(:rows AS jsonb)) "
+    "AS r (kind text, namespace text, name text) "
+    "WHERE o.kind = r.kind AND o.namespace = r.namespace AND o.name = r.name"
+)
+_REVISION = text("SELECT number, author, at, reason, diff FROM revisions WHERE number = :number")
+_REVISIONS = text(
+    "SELECT number, author, at, reason, diff FROM revisions "
+    "WHERE CAST(:before AS bigint) IS NULL OR number < :before ORDER BY number DESC LIMIT :limit"
+)
+_NEWER = text("SELECT diff FROM revisions WHERE number > :number ORDER BY number DESC")
+
+
+def fence(connection: Connection, revision: int) -> None:
+    """StaleConfiguration unless `revision` is the newest; until the transaction ends there is no newer one."""
+    connection.execute(_SHARE, {"key": _LOCK})
+    newest = current_revision(connection)
+    if newest != revision:
+        raise StaleConfiguration(f"decided by revision {revision} of the configuration, the newest is {newest}")
+
+
+def current_revision(connection: Connection) -> int:
+    """Number of the newest revision, 0 when there is none."""
+    return int(connection.execute(_CURRENT).scalar_one())
+
+
+def load(connection: Connection) -> tuple[int, list[ConfigObject]]:
+    """The newest revision and its objects. One snapshot is needed: the transaction must be REPEATABLE READ."""
+    return current_revision(connection), _objects(connection)
+
+
+def load_at(connection: Connection, number: int) -> list[ConfigObject]:
+    """The objects as they were at an older revision (their `revision` is 0); LookupError when it is unknown."""
+    newest = current_revision(connection)
+    if not 0 <= number <= newest:
+        raise LookupError(f"there is no revision {number}; the newest is {newest}")
+    objects = {_key(found): _body(found) for found in _objects(connection)}
+    for diff in connection.execute(_NEWER, {"number": number}).scalars():
+        for entry in diff:
+            key = (entry["kind"], entry["namespace"], entry["name"])
+            if entry["before"] is None:
+                objects.pop(key, None)
+            else:
+                objects[key] = entry["before"]
+    return [
+        ConfigObject(kind, name, body["spec"], namespace, body["labels"], body["owner"])
+        for (kind, namespace, name), body in sorted(objects.items())
+    ]
+
+
+def apply(
+    connection: Connection,
+    objects: Sequence[ConfigObject],
+    delete: Iterable[Key],
+    *,
+    author: str,
+    reason: str,
+    now: datetime,
+    expected_revision: int | None,
+    source: str,
+) -> Revision:
+    """Creates, changes and deletes objects as one revision; see `Store.apply_configuration`."""
+    connection.execute(_TAKE, {"key": _LOCK})
+    newest = current_revision(connection)
+    if expected_revision is not None and expected_revision != newest:
+        raise StaleConfiguration(f"made for revision {expected_revision} of the configuration, the newest is {newest}")
+    diff = _difference({_key(found): _body(found) for found in _objects(connection)}, objects, delete)
+    if not diff:
+        return _revision(connection, newest)
+    revision = Revision(newest + 1, author, now, reason, tuple(diff))
+    _write(connection, revision, source)
+    audits.write(
+        connection,
+        who=author,
+        action="configuration.apply",
+        object=f"revision/{revision.number}",
+        before={"revision": newest},
+        after={"revision": revision.number, "diff": diff},
+        source=source,
+        reason=reason,
+        now=now,
+    )
+    notify(connection, CONFIGURATION)
+    return revision
+
+
+def revisions(connection: Connection, limit: int, before: int | None) -> list[Revision]:
+    """Revisions older than `before`, newest first."""
+    rows = connection.execute(_REVISIONS, {"limit": limit, "before": before})
+    return [Revision(row.number, row.author, row.at, row.reason, tuple(row.diff)) for row in rows]
+
+
+def _objects(connection: Connection) -> list[ConfigObject]:
+    return [ConfigObject(*row) for row in connection.execute(_OBJECTS)]
+
+
+def _key(found: ConfigObject) -> Key:
+    return found.kind, found.namespace, found.name
+
+
+def _body(found: ConfigObject) -> dict[str, Any]:
+    return {"spec": found.spec, "labels": found.labels, "owner": found.owner}
+
+
+def _difference(
+    stored: Mapping[Key, Mapping[str, Any]], objects: Sequence[ConfigObject], delete: Iterable[Key]
+) -> list[dict[str, Any]]:
+    wanted: dict[Key, Mapping[str, Any] | None] = dict.fromkeys(delete)
+    for wish in objects:
+        if _key(wish) in wanted:
+            raise ValueError(f"{wish.kind} {wish.namespace}/{wish.name} is there twice")
+        wanted[_key(wish)] = codec.builtins(_body(wish))
+    return [
+        {"kind": key[0], "namespace": key[1], "name": key[2], "before": stored.get(key), "after": after}
+        for key, after in sorted(wanted.items())
+        if stored.get(key) != after
+    ]
+
+
+def _write(connection: Connection, revision: Revision, source: str) -> None:
+    number = revision.number
+    connection.execute(
+        _INSERT_REVISION,
+        {
+            "number": number,
+            "author": revision.author,
+            "at": revision.at,
+            "reason": revision.reason,
+            "source": source,
+            "diff": codec.encode(revision.diff),
+        },
+    )
+    changed = [
+        {"kind": entry["kind"], "namespace": entry["namespace"], "name": entry["name"], **entry["after"]}
+        for entry in revision.diff
+        if entry["after"] is not None
+    ]
+    deleted = [entry for entry in revision.diff if entry["after"] is None]
+    if changed:
+        connection.execute(_UPSERT, {"rows": codec.encode(changed), "number": number})
+    if deleted:
+        keys = [{name: entry[name] for name in ("kind", "namespace", "name")} for entry in deleted]
+        connection.execute(_DELETE, {"rows": codec.encode(keys)})
+
+
+def _revision(connection: Connection, number: int) -> Revision:
+    row = connection.execute(_REVISION, {"number": number}).one_or_none()
+    if row is None:
+        return Revision(0, "", datetime.fromtimestamp(0, UTC), "", ())
+    return Revision(row.number, row.author, row.at, row.reason, tuple(row.diff))

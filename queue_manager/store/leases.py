@@ -1,0 +1,71 @@
+"""Leader leases. The epoch grows with every change of holder and fences what a former leader still tries to write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, text
+
+from queue_manager.store.records import StaleEpoch
+
+CONTROLLER = "controller"
+"""The lease whose epoch every commit carries."""
+
+_ACQUIRE = text("""
+    INSERT INTO leases AS l (name, holder, epoch, expires_at)
+    VALUES (:name, :holder, 1, COALESCE(CAST(:now AS timestamptz), clock_timestamp()) + :ttl)
+    ON CONFLICT (name) DO UPDATE SET
+        holder = excluded.holder,
+        epoch = CASE WHEN l.holder = excluded.holder THEN l.epoch ELSE l.epoch + 1 END,
+        expires_at = excluded.expires_at
+    WHERE l.holder IN ('', excluded.holder)
+        OR l.expires_at <= COALESCE(CAST(:now AS timestamptz), clock_timestamp())
+    RETURNING epoch""")
+_RENEW = text("""
+    UPDATE leases SET expires_at = COALESCE(CAST(:now AS timestamptz), clock_timestamp()) + :ttl
+    WHERE name = :name AND holder = :holder AND epoch = :epoch""")
+_RELEASE = text("UPDATE leases SET holder = '' WHERE name = :name AND holder = :holder AND epoch = :epoch")
+_CURRENT = text("SELECT name, holder, epoch, expires_at FROM leases WHERE name = :name")
+_FENCE = text("SELECT epoch FROM leases WHERE name = :name AND holder <> '' FOR KEY SHARE")
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A lease as stored. `holder` is "" when it was released."""
+
+    name: str
+    holder: str
+    epoch: int
+    expires_at: datetime
+
+
+def acquire(connection: Connection, name: str, holder: str, ttl: timedelta, now: datetime | None) -> int | None:
+    """Takes a free, expired or own lease; its epoch, or None when another holder has it."""
+    arguments = {"name": name, "holder": holder, "ttl": ttl, "now": now}
+    epoch: int | None = connection.execute(_ACQUIRE, arguments).scalar()
+    return epoch
+
+
+def renew(connection: Connection, name: str, holder: str, epoch: int, ttl: timedelta, now: datetime | None) -> bool:
+    """Prolongs a lease we have, expired or not; False when it is not ours any more."""
+    arguments = {"name": name, "holder": holder, "epoch": epoch, "ttl": ttl, "now": now}
+    return connection.execute(_RENEW, arguments).rowcount == 1
+
+
+def release(connection: Connection, name: str, holder: str, epoch: int) -> None:
+    """Lets the next one take it at once; nothing happens when it is not ours."""
+    connection.execute(_RELEASE, {"name": name, "holder": holder, "epoch": epoch})
+
+
+def current(connection: Connection, name: str) -> Lease | None:
+    """The lease as it is stored, expired or not."""
+    row = connection.execute(_CURRENT, {"name": name}).one_or_none()
+    return Lease(*row) if row is not None else None
+
+
+def fence(connection: Connection, epoch: int) -> None:
+    """StaleEpoch unless `epoch` leads; until the transaction ends nobody takes over (renewing goes on)."""
+    found = connection.execute(_FENCE, {"name": CONTROLLER}).scalar()
+    if found != epoch:
+        raise StaleEpoch(f"epoch {epoch} does not lead any more (now: {found if found is not None else 'nobody'})")

@@ -1,0 +1,292 @@
+"""The store's face: every method is one transaction on the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+from queue_manager.store import (
+    audits,
+    checks,
+    commit,
+    configurations,
+    facts,
+    leases,
+    nodes,
+    outboxes,
+    sums,
+    workloads,
+)
+from queue_manager.store.audits import AuditEntry
+from queue_manager.store.configurations import Key
+from queue_manager.store.leases import Lease
+from queue_manager.store.records import (
+    Change,
+    Committed,
+    ConfigObject,
+    NodeRow,
+    OutboxEntry,
+    Revision,
+    State,
+    WorkloadFilter,
+    WorkloadRow,
+)
+from queue_manager.store.sums import UsageRow
+from queue_manager.store.workloads import History
+
+_TRIES = 5
+
+
+class Store:
+    """Synchronous and safe to use from several threads; SQLAlchemyError where the database fails, with nothing written.
+
+    Times are passed in, so that a virtual clock works. Methods with an `epoch` raise StaleEpoch when it does not lead.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    # --- leases ---------------------------------------------------------------------------------------------------
+
+    def acquire_lease(self, name: str, holder: str, ttl: timedelta, now: datetime | None = None) -> int | None:
+        """Takes the lease if it is free, expired or ours; its epoch, None when another holder has it.
+
+        The epoch grows with every change of holder, so `holder` must be unique to a process. `now` is for virtual
+        clocks: by default the database's clock counts, the same for all.
+        """
+        with self.engine.begin() as connection:
+            return leases.acquire(connection, name, holder, ttl, now)
+
+    def renew_lease(self, name: str, holder: str, epoch: int, ttl: timedelta, now: datetime | None = None) -> bool:
+        """Prolongs the lease by `ttl` from now; False when somebody else has taken it since."""
+        with self.engine.begin() as connection:
+            return leases.renew(connection, name, holder, epoch, ttl, now)
+
+    def release_lease(self, name: str, holder: str, epoch: int) -> None:
+        """Lets the next one take it at once; our epoch is stale from now on."""
+        with self.engine.begin() as connection:
+            leases.release(connection, name, holder, epoch)
+
+    def current_lease(self, name: str) -> Lease | None:
+        """The lease as stored, expired or not."""
+        with self._reading() as connection:
+            return leases.current(connection, name)
+
+    # --- decisions ------------------------------------------------------------------------------------------------
+
+    def commit(self, epoch: int, revision: int | None, now: datetime, changes: Sequence[Change]) -> Committed:
+        """Writes decisions in one transaction and hints to listeners; what has moved since it was read is left out.
+
+        StaleEpoch when `epoch` does not lead. StaleConfiguration when `revision` is given and not the newest; no newer
+        one can come before this commit is done. A change is lost, whole, when the stored version of its row or of one
+        of its `reads` differs, or when a row it reads has a change here that is lost. ValueError for changes that
+        contradict themselves (a charged state without an admission). A row that ends without `finished_at` gets `now`.
+        An admission with `ended_at` set is stored as ended.
+        """
+        for attempt in range(_TRIES):
+            try:
+                with self.engine.begin() as connection:
+                    return commit.commit(connection, epoch, revision, now, changes)
+            except commit.InsertRace:
+                if attempt == _TRIES - 1:
+                    raise
+        raise AssertionError
+
+    def load_workloads(self, ended: bool = False) -> list[WorkloadRow]:
+        """All workloads by uid, with pod groups and open admission; those that ended only if asked for."""
+        with self._reading() as connection:
+            return workloads.load(connection, ended)
+
+    def get_workloads(self, uids: Iterable[str]) -> list[WorkloadRow]:
+        """The stored ones among `uids`, by uid."""
+        with self._reading() as connection:
+            return workloads.get(connection, sorted(set(uids)))
+
+    def forget_ended(self, before: datetime, limit: int) -> int:
+        """Deletes at most `limit` workloads that ended before, oldest first; how many. The ledger stays."""
+        with self.engine.begin() as connection:
+            return workloads.forget_ended(connection, before, limit)
+
+    # --- outbox ---------------------------------------------------------------------------------------------------
+
+    def pending_outbox(self) -> list[OutboxEntry]:
+        """Everything not done, in the order decided."""
+        with self._reading() as connection:
+            return outboxes.pending(connection)
+
+    def outbox_done(self, epoch: int, ids: Sequence[int], now: datetime) -> None:
+        """Takes entries out; unknown ids are ignored."""
+        with self.engine.begin() as connection:
+            outboxes.done(connection, epoch, ids)
+
+    def outbox_failed(self, epoch: int, id: int, error: str, not_before: datetime, now: datetime) -> None:
+        """Notes a failed try; the entry waits until `not_before`."""
+        with self.engine.begin() as connection:
+            outboxes.failed(connection, epoch, id, error, not_before)
+
+    def outbox_age(self, now: datetime) -> timedelta:
+        """Age of the oldest entry, zero when there is none."""
+        with self._reading() as connection:
+            return outboxes.age(connection, now)
+
+    # --- nodes and facts ------------------------------------------------------------------------------------------
+
+    def save_nodes(self, epoch: int, rows: Sequence[NodeRow], removed_names: Sequence[str], now: datetime) -> None:
+        """Adds, replaces and removes nodes and notes that all are as of `now`."""
+        with self.engine.begin() as connection:
+            nodes.save(connection, epoch, rows, removed_names, now)
+
+    def load_nodes(self) -> list[NodeRow]:
+        """All nodes by name."""
+        with self._reading() as connection:
+            return nodes.load(connection)
+
+    def nodes_saved_at(self) -> datetime | None:
+        """When the leader last saved the nodes."""
+        with self._reading() as connection:
+            return facts.written_at(connection, nodes.SEEN)
+
+    def put_fact(self, name: str, value: Any, now: datetime | None = None) -> None:
+        """Writes or replaces a fact of the installation, any JSON value."""
+        with self.engine.begin() as connection:
+            facts.put(connection, name, value, now)
+
+    def fact(self, name: str) -> Any:
+        """The value of a fact, None when there is none."""
+        with self._reading() as connection:
+            return facts.get(connection, name)
+
+    # --- configuration --------------------------------------------------------------------------------------------
+
+    def load_configuration(self) -> tuple[int, list[ConfigObject]]:
+        """The newest revision (0 when there is none) and its objects, by kind, namespace and name."""
+        with self._reading() as connection:
+            return configurations.load(connection)
+
+    def configuration_at(self, revision: int) -> list[ConfigObject]:
+        """The objects as they were at an older revision; LookupError when there was none of that number."""
+        with self._reading() as connection:
+            return configurations.load_at(connection, revision)
+
+    def apply_configuration(
+        self,
+        objects: Sequence[ConfigObject],
+        *,
+        delete: Iterable[Key] = (),
+        author: str,
+        reason: str,
+        now: datetime,
+        expected_revision: int | None = None,
+        source: str,
+    ) -> Revision:
+        """Creates or replaces `objects` and deletes the (kind, namespace, name) of `delete`: one revision, with audit.
+
+        When nothing changes there is no revision: the newest is returned (number 0 when there never was one).
+        StaleConfiguration when `expected_revision` is given and not the newest. Waits for commits under way that were
+        decided by the present revision.
+        """
+        with self.engine.begin() as connection:
+            return configurations.apply(
+                connection,
+                objects,
+                delete,
+                author=author,
+                reason=reason,
+                now=now,
+                expected_revision=expected_revision,
+                source=source,
+            )
+
+    def revisions(self, limit: int = 50, before: int | None = None) -> list[Revision]:
+        """Revisions with a number below `before`, newest first."""
+        with self._reading() as connection:
+            return configurations.revisions(connection, limit, before)
+
+    # --- audit ----------------------------------------------------------------------------------------------------
+
+    def audit(
+        self,
+        who: str,
+        action: str,
+        object: str,
+        before: Mapping[str, Any] | None,
+        after: Mapping[str, Any] | None,
+        source: str,
+        reason: str,
+        now: datetime,
+    ) -> None:
+        """Adds a line to the audit log."""
+        with self.engine.begin() as connection:
+            audits.write(
+                connection,
+                who=who,
+                action=action,
+                object=object,
+                before=before,
+                after=after,
+                source=source,
+                reason=reason,
+                now=now,
+            )
+
+    def audit_entries(self, limit: int = 50, before: int | None = None, object: str | None = None) -> list[AuditEntry]:
+        """Lines with an id below `before`, newest first, of one object or of all."""
+        with self._reading() as connection:
+            return audits.entries(connection, limit, before, object)
+
+    # --- queries of the API ---------------------------------------------------------------------------------------
+
+    def list_workloads(
+        self, filter: WorkloadFilter, cursor: str | None = None, limit: int = 100
+    ) -> tuple[list[WorkloadRow], str | None]:
+        """A page, newest first, and the cursor of the next one, None at the end.
+
+        New workloads never move what later pages show. BadCursor for a cursor that is none of ours.
+        """
+        with self._reading() as connection:
+            return workloads.listed(connection, filter, cursor, limit)
+
+    def find_workloads(self, namespace: str, name: str, kind: str | None = None) -> list[WorkloadRow]:
+        """Workloads of a name, newest first: kinds may share a name, and a name comes again."""
+        with self._reading() as connection:
+            return workloads.find(connection, namespace, name, kind)
+
+    def explanation(self, uid: str) -> Mapping[str, Any] | None:
+        """Why the workload waits, in the API's shape; None when it does not wait or was not looked at yet."""
+        with self._reading() as connection:
+            return sums.explanation(connection, uid)
+
+    def history(self, uid: str) -> History:
+        """Its admissions and ledger intervals, oldest first."""
+        with self._reading() as connection:
+            return workloads.history(connection, uid)
+
+    def usage(self) -> list[UsageRow]:
+        """Sums of the open ledger intervals by queue, cell and ledger state. Used is reserved plus draining."""
+        with self._reading() as connection:
+            return sums.usage(connection)
+
+    def waiting_requests(self) -> dict[str, dict[str, int]]:
+        """What waiting workloads need, by queue and resource."""
+        with self._reading() as connection:
+            return sums.waiting_requests(connection)
+
+    def queue_counts(self) -> dict[str, dict[State, int]]:
+        """Numbers of workloads that have not ended, by queue and state."""
+        with self._reading() as connection:
+            return sums.queue_counts(connection)
+
+    def check(self, now: datetime) -> list[str]:
+        """What contradicts the invariants, a sentence each; empty when all is well."""
+        with self._reading() as connection:
+            return checks.check(connection, now)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """One snapshot for all queries of a method."""
+        with self.engine.connect() as connection:
+            yield connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)

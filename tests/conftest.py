@@ -1,0 +1,80 @@
+"""Fixtures for every folder: an embedded PostgreSQL a session (a worker, under xdist), a fresh migrated database a test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import Engine, make_url
+
+from queue_manager.store import migrate
+from queue_manager.store.database import conninfo, make_engine
+from queue_manager.store.embedded import EmbeddedPostgres
+from queue_manager.store.store import Store
+
+_TEMPLATE = "template_of_tests"
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[EmbeddedPostgres]:
+    """A PostgreSQL server for the session, without fsync."""
+    folder = Path(tempfile.mkdtemp(prefix="qm-test-"))
+    try:
+        with EmbeddedPostgres(folder, fsync=False) as server:
+            yield server
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def template_database(postgres_server: EmbeddedPostgres) -> str:
+    """Name of a migrated, empty database that others are copied from."""
+    _administer(postgres_server, f"CREATE DATABASE {_TEMPLATE}")
+    engine = make_engine(postgres_server.url_of(_TEMPLATE))
+    migrate.upgrade(engine)
+    engine.dispose()
+    return _TEMPLATE
+
+
+@pytest.fixture
+def database_url(postgres_server: EmbeddedPostgres, template_database: str) -> Iterator[str]:
+    """URL of a fresh, migrated database of the test's own."""
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    _administer(postgres_server, f"CREATE DATABASE {name} TEMPLATE {template_database}")
+    yield postgres_server.url_of(name)
+    _administer(postgres_server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def empty_database_url(postgres_server: EmbeddedPostgres) -> Iterator[str]:
+    """URL of a fresh database without any table."""
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    _administer(postgres_server, f"CREATE DATABASE {name}")
+    yield postgres_server.url_of(name)
+    _administer(postgres_server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """An engine on the test's own database."""
+    engine = make_engine(make_url(database_url))
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def store(engine: Engine) -> Store:
+    """A store on a fresh database of the test's own."""
+    return Store(engine)
+
+
+def _administer(server: EmbeddedPostgres, statement: str) -> None:
+    with psycopg.connect(conninfo(server.url_of("postgres")), autocommit=True) as connection:
+        connection.execute(statement)  # type: ignore[arg-type]
