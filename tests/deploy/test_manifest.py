@@ -2,9 +2,12 @@
 
 import re
 
+import click
 import pytest
+import typer
 import yaml
 
+from queue_manager.cli.main import app
 from queue_manager.cluster.port import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from queue_manager.webhook.certificate_stores import SecretStore
 from queue_manager.webhook.registration import LABELS, configurations, installed
@@ -69,20 +72,40 @@ def test_deployment_fits_its_service_account_service_and_budget(name):
     labels = deployment["spec"]["template"]["metadata"]["labels"]
     assert deployment["spec"]["replicas"] == 2
     assert pod_of(name)["serviceAccountName"] in of_kind("ServiceAccount")
-    service, budget = of_kind("Service")[name]["spec"], of_kind("PodDisruptionBudget")[name]["spec"]
-    for selector in (
-        deployment["spec"]["selector"]["matchLabels"],
-        service["selector"],
-        budget["selector"]["matchLabels"],
-    ):
+    budget = of_kind("PodDisruptionBudget")[name]["spec"]
+    for selector in (deployment["spec"]["selector"]["matchLabels"], budget["selector"]["matchLabels"]):
         assert selector.items() <= labels.items()
         assert selector["app.kubernetes.io/component"] == name.removeprefix("queue-manager-")
     (container,) = pod_of(name)["containers"]
+    assert str(container["ports"][0]["containerPort"]) in container["args"]
+
+
+@pytest.mark.parametrize("name", sorted(of_kind("Service")))
+def test_service_leads_to_a_port_that_is_probed(name):
+    service, pod = of_kind("Service")[name]["spec"], of_kind("Deployment")[name]["spec"]["template"]
+    assert service["selector"].items() <= pod["metadata"]["labels"].items()
+    (container,) = pod["spec"]["containers"]
     ports = {port["name"] for port in container["ports"]}
     assert {port["targetPort"] for port in service["ports"]} <= ports
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert container[probe]["httpGet"]["port"] in ports
-    assert str(container["ports"][0]["containerPort"]) in container["args"]
+
+
+def test_api_without_authentication_is_not_published():
+    assert "queue-manager-api" not in of_kind("Service")
+    (container,) = pod_of("queue-manager-api")["containers"]
+    assert "--host" not in container["args"]
+    assert of_kind("ServiceAccount")["queue-manager-api"]["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_arguments_are_those_of_the_command_line(name):
+    for container in containers_of(name):
+        command = typer.main.get_command(app)
+        arguments = list(container["args"])
+        while isinstance(command, click.Group):
+            command = command.commands[arguments.pop(0)]
+        command.make_context("test", arguments)
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)
@@ -116,9 +139,9 @@ def test_kustomization_names_the_manifest():
 
 def test_compose_publishes_on_the_loopback_address_only():
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-    published = [port for service in compose["services"].values() for port in service.get("ports", ())]
-    assert published
-    assert all(port.startswith("127.0.0.1:") for port in published)
+    for service in compose["services"].values():
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+        assert "--host" not in service.get("command", ())
 
 
 def test_image_installs_by_hash_and_runs_as_nobody_special():

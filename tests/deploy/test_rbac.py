@@ -45,7 +45,7 @@ CALLS = {
         Call("get", "coordination.k8s.io", "leases", NAMESPACE, LEASE),
         Call("patch", "coordination.k8s.io", "leases", NAMESPACE, LEASE),
     ],
-    API: [Call("create", "authentication.k8s.io", "tokenreviews")],
+    API: [],
     WEBHOOK: [
         *watches(WATCHED_BY_WEBHOOK),
         # webhook/registration.py, webhook/certificate_stores.py; what they would create is in the manifest
