@@ -1,13 +1,12 @@
 """Executors: bring job objects in line with their rows, send events and annotations. One task a workload at a time.
 
-An executor never trusts what it sent: after each write it decides again from the row and the newest object, so a repeated
-or half done action is repaired by doing it again.
+An executor never trusts what it sent: after each write it decides again from the row and the newest object, so a
+repeated or half done action is repaired by doing it again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -32,8 +31,8 @@ MOST_STEPS = 12
 class Brain(Protocol):
     """What executors ask of the leader's term."""
 
-    lookup: Lookup
-
+    @property
+    def lookup(self) -> Lookup: ...
     def row(self, uid: str) -> WorkloadRow | None: ...
     def kind_of(self, row: WorkloadRow) -> Kind: ...
     def object_of(self, row: WorkloadRow) -> Object | None: ...
@@ -50,6 +49,7 @@ class Brain(Protocol):
 class _Pending:
     """Outbox rows that wait for the same thing."""
 
+    since: float
     outbox: set[int] = field(default_factory=set)
     again: bool = False
     running: bool = False
@@ -58,13 +58,15 @@ class _Pending:
 class Executors:
     """Schedules executor tasks; finished outbox ids are collected in `done` for the next commit."""
 
-    def __init__(self, cluster: Cluster, brain: Brain, clock: Clock, random: Random, component: str = "queue-manager") -> None:
+    def __init__(
+        self, cluster: Cluster, brain: Brain, clock: Clock, random: Random, component: str = "queue-manager"
+    ) -> None:
         self._cluster = cluster
         self._brain = brain
         self._clock = clock
         self._random = random
         self._component = component
-        self._pending: dict[str, _Pending] = defaultdict(_Pending)
+        self._pending: dict[str, _Pending] = {}
         self._slots = asyncio.Semaphore(PARALLEL_WRITES)
         self._tasks: set[asyncio.Task[None]] = set()
         self._annotated: dict[str, tuple[datetime, str]] = {}
@@ -75,7 +77,8 @@ class Executors:
     def submit(self, entry: OutboxEntry) -> None:
         """Takes over an outbox row."""
         if entry.action is Action.SYNC:
-            self._pending[entry.uid].outbox.add(entry.id)
+            pending = self._pending.setdefault(entry.uid, _Pending(since=self._clock.monotonic()))
+            pending.outbox.add(entry.id)
             self.wake(entry.uid)
         elif entry.action is Action.EVENT:
             self._spawn(self._with_retries(entry, self._send_event))
@@ -92,6 +95,11 @@ class Executors:
             return
         pending.running = True
         self._spawn(self._sync_until_done(uid, pending))
+
+    def oldest_age(self) -> float:
+        """Seconds since the oldest action that is not done yet was handed over; 0 when all is done."""
+        now = self._clock.monotonic()
+        return max((now - pending.since for pending in self._pending.values()), default=0.0)
 
     async def close(self) -> None:
         """Cancels every task; what they had not finished is still in the outbox."""
@@ -175,8 +183,8 @@ class Executors:
         return kind.next_stop(obj, self._brain.lookup, drained=drained, refused=refused)
 
     async def _perform(self, row: WorkloadRow, write: Write, obj: Object, refused: str) -> tuple[Object | None, str]:
-        """(newest object, "") after success or a conflict; (object, refusal) to try the longer way; (None, refusal) when
-        the start is refused for good and the workload is handed back."""
+        """What came of a write: (newest object, "") after success or a conflict; (object, refusal) to try the longer
+        way; (None, refusal) when the start is refused for good and the workload is handed back."""
         kind = self._brain.kind_of(row)
         try:
             result = await self.send(write)
@@ -246,7 +254,9 @@ class Executors:
         self._brain.report_drained(row.uid)
         return True
 
-    async def _with_retries(self, entry: OutboxEntry, action: Callable[[WorkloadRow, Mapping[str, Any]], Awaitable[None]]) -> None:
+    async def _with_retries(
+        self, entry: OutboxEntry, action: Callable[[WorkloadRow, Mapping[str, Any]], Awaitable[None]]
+    ) -> None:
         backoff = Backoff(self._random, first=0.5, greatest=60.0)
         while True:
             row = self._brain.row(entry.uid)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from queue_manager.cluster.port import NAMESPACES, Object, Resource
 from queue_manager.config.compiled import Compiled
 from queue_manager.controller.times import parse_time
-from queue_manager.engine.selectors import labels_match
+from queue_manager.engine.selectors import meets_all
 from queue_manager.engine.workload import PodGroup
 from queue_manager.kinds.kind import (
     MANAGED_LABEL,
@@ -71,7 +71,11 @@ class Intake:
         try:
             resolved = kind.resolve(obj, self.lookup)
         except Unresolvable as problem_of_object:
-            message = f"{problem_of_object.field}: {problem_of_object.message}" if problem_of_object.field else problem_of_object.message
+            message = (
+                f"{problem_of_object.field}: {problem_of_object.message}"
+                if problem_of_object.field
+                else problem_of_object.message
+            )
             held = replace(row, state=State.HELD, reason=problem_of_object.reason, message=message)
             return self._with_priority(held, labels.get(PRIORITY_CLASS_LABEL, ""), "")
         row = replace(
@@ -88,14 +92,14 @@ class Intake:
         local = compiled.local_queues.get((namespace, local_queue))
         if local is not None:
             return local.queue, ""
-        queue = compiled.engine.queues.get(local_queue)
+        queue = compiled.configuration.queues.get(local_queue)
         if queue is None:
             return "", (
                 f'metadata.labels["{QUEUE_LABEL}"]: there is no local queue "{local_queue}" in namespace "{namespace}"'
                 f" and no queue of that name"
             )
         selector = queue.namespace_selector
-        if selector is None or not labels_match(selector, self.namespace_labels(namespace)):
+        if selector is None or not meets_all(selector, self.namespace_labels(namespace)):
             return "", f'metadata.labels["{QUEUE_LABEL}"]: namespace "{namespace}" may not use queue "{local_queue}"'
         return queue.name, ""
 

@@ -1,4 +1,4 @@
-"""Who leads: a lease row in the database whose epoch fences every commit, and in a cluster a Kubernetes Lease beside it."""
+"""Who leads: a lease row in the database whose epoch fences every commit; in a cluster a Kubernetes Lease beside it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ class DatabaseLease:
 class KubernetesLease:
     """`coordination.k8s.io` Lease: shows people who leads, and keeps two releases with different databases apart."""
 
-    def __init__(self, cluster: Cluster, namespace: str, name: str, holder: str, clock: Clock, ttl: timedelta = TTL) -> None:
+    def __init__(
+        self, cluster: Cluster, namespace: str, name: str, holder: str, clock: Clock, ttl: timedelta = TTL
+    ) -> None:
         self._cluster, self._namespace, self._name = cluster, namespace, name
         self._holder, self._clock, self._ttl = holder, clock, ttl
 

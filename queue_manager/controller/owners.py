@@ -1,4 +1,4 @@
-"""Whose is a pod? Follows controller owners from Pod to Job to JobSet to TrainJob, whatever order the watches bring them in."""
+"""Whose is a pod? Follows controller owners from Pod to Job to JobSet to TrainJob, in whatever order they are seen."""
 
 from __future__ import annotations
 

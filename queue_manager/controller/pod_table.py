@@ -1,4 +1,4 @@
-"""Who uses what on which node: pods of charged workloads by pod set, everything else as foreign use. Updated pod by pod."""
+"""Who uses what on which node: pods of charged workloads by pod set, all others as foreign use. Updated pod by pod."""
 
 from __future__ import annotations
 
@@ -6,7 +6,34 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from queue_manager.cluster.pods import Pod
+from queue_manager.cluster.cache import controller_of
+from queue_manager.cluster.pods import is_gone, node_of, usage
+from queue_manager.cluster.port import Object
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """What the table keeps of a pod. `controller`: the uid of its owner; `use`: base units, its slot included."""
+
+    uid: str
+    controller: str
+    node: str
+    gone: bool
+    use: Mapping[str, int]
+    labels: Mapping[str, str]
+
+
+def read_pod(obj: Object) -> Pod:
+    """A (projected) pod object as the table keeps it."""
+    owner = controller_of(obj)
+    return Pod(
+        uid=obj["metadata"]["uid"],
+        controller=owner["uid"] if owner else "",
+        node=node_of(obj),
+        gone=is_gone(obj),
+        use=usage(obj),
+        labels=obj["metadata"].get("labels") or {},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +134,6 @@ class PodTable:
             self.dirty_bindings.add(entry.workload)
             return
         use = self._foreign[node]
-        for resource, amount in entry.pod.requests.items():
+        for resource, amount in entry.pod.use.items():
             use[resource] += sign * amount
-        use["pods"] += sign
         self.dirty_nodes.add(node)

@@ -1,7 +1,7 @@
 """One term of leadership: rows and objects in, decisions out.
 
-Everything in memory is built from the store and the watches when the term begins and dropped when it ends; any failure of
-the database ends the term, and the next one reads again. There is one writer: the loop in `run`.
+Everything in memory is built from the store and the watches when the term begins and dropped when it ends; any failure
+of the database ends the term, and the next one reads again. There is one writer: the loop in `run`.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from random import Random
 from typing import Any, TypeVar
 
 import structlog
 
 from queue_manager.cluster.clock import Clock
-from queue_manager.cluster.nodes import to_node
-from queue_manager.cluster.pods import Pod, to_pod
+from queue_manager.cluster.nodes import engine_node
 from queue_manager.cluster.port import (
     JOB_SETS,
     JOBS,
@@ -32,19 +31,18 @@ from queue_manager.cluster.port import (
     Object,
     Resource,
 )
-from queue_manager.config.compiled import Compiled, compile_objects
+from queue_manager.config.compiled import compile_objects
 from queue_manager.controller.executor import Executors
 from queue_manager.controller.explanations import explanation_of, unknown_queue
 from queue_manager.controller.intake import Intake, merged, resolved_again, with_reclaimed
 from queue_manager.controller.owners import Owners
-from queue_manager.controller.pod_table import PodTable
-from queue_manager.controller.times import from_microseconds, to_microseconds
+from queue_manager.controller.pod_table import Pod, PodTable, read_pod
+from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.transitions import (
     Facts,
     admit,
     annotate,
     decide,
-    drain,
     entries,
     event,
     evict,
@@ -56,7 +54,7 @@ from queue_manager.controller.view import ClusterView
 from queue_manager.engine.decision import Plan
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.workload import Workload
-from queue_manager.kinds.kind import Done, Kind, Placement, PodPlacement, Unresolvable
+from queue_manager.kinds.kind import Done, Kind, Lookup, Placement, PodPlacement, Unresolvable
 from queue_manager.kinds.registry import KINDS, managed_ancestor
 from queue_manager.store.records import (
     CHARGED,
@@ -85,6 +83,7 @@ class Counters:
 
     cycles: int = 0
     cycle_seconds: float = 0.0
+    last_seconds: float = 0.0
     admissions: int = 0
     evictions: int = 0
     lost: int = 0
@@ -107,11 +106,10 @@ class Term:
         self.epoch = epoch
         self.rows: dict[str, WorkloadRow] = {}
         self.engine = Engine()
-        self.compiled = Compiled()
+        self.compiled = compile_objects(())
         self.counters = Counters()
         self.pods = PodTable()
         self.view = ClusterView(cluster, clock, random, self._on_event)
-        self.lookup = self.view
         self.intake = Intake(self.view, lambda: self.compiled)
         self.executors = Executors(cluster, self, clock, random)
         self.executors.on_progress = self._wake
@@ -130,6 +128,11 @@ class Term:
         self._drained: set[str] = set()
         self._refused: dict[str, str] = {}
         self._refusals: dict[str, int] = {}
+
+    @property
+    def lookup(self) -> Lookup:
+        """The caches."""
+        return self.view
 
     # --- what executors ask -------------------------------------------------------------------------------------
 
@@ -180,7 +183,7 @@ class Term:
         return self._valid()
 
     async def refresh(self, row: WorkloadRow, obj: Object) -> bool:
-        """Before a start: whether the object still asks for what was admitted, with Trainer's snapshot if there is one."""
+        """Before a start: whether the object still asks for what was admitted (by Trainer's snapshot, if any)."""
         kind = self.kind_of(row)
         if kind.resource == TRAIN_JOBS:
             await self.view.read_snapshot(obj)
@@ -240,12 +243,12 @@ class Term:
         if deleted:
             self.pods.remove(obj["metadata"]["uid"])
         else:
-            pod = to_pod(obj)
+            pod = read_pod(obj)
             self._place_pod(pod, self._owners.root(pod.controller) if pod.controller else "")
 
     def _place_pod(self, pod: Pod, root: str) -> None:
         row = self.rows.get(root)
-        pod_set = self.kind_of(row).pod_set_of({"metadata": {"labels": pod.labels}}) if row else ""
+        pod_set = self.kind_of(row).pod_set_of({"metadata": {"labels": dict(pod.labels)}}) if row else ""
         self.pods.put(pod, root, pod_set)
 
     # --- the loop -----------------------------------------------------------------------------------------------
@@ -272,13 +275,15 @@ class Term:
         for row in await self._db(self._store.load_workloads):
             self.rows[row.uid] = row
         self._adopting = await self._db(self._store.fact, "adopted") is None
-        log.info("state read", workloads=len(self.rows), revision=self.compiled.engine.revision, epoch=self.epoch)
+        log.info(
+            "state read", workloads=len(self.rows), revision=self.compiled.configuration.revision, epoch=self.epoch
+        )
 
     async def _load_configuration(self) -> None:
         self._reload = False
         revision, objects = await self._db(self._store.load_configuration)
         self.compiled = compile_objects(objects, revision)
-        self.engine.configure(self.compiled.engine)
+        self.engine.configure(self.compiled.configuration)
 
     def _begin(self) -> None:
         """All caches are filled: tell the engine everything, then look at every object and every row once."""
@@ -314,7 +319,8 @@ class Term:
         await self._settle_outbox()
         self.ready = True
         self.counters.cycles += 1
-        self.counters.cycle_seconds += self._clock.monotonic() - started
+        self.counters.last_seconds = self._clock.monotonic() - started
+        self.counters.cycle_seconds += self.counters.last_seconds
 
     async def _wait_for_events(self) -> None:
         """Sleeps until an event, or until a workload's backoff ends; then gathers events for a moment."""
@@ -334,6 +340,10 @@ class Term:
         times = [row.not_before for row in self.rows.values() if row.not_before and row.state is State.WAITING]
         ahead = [moment for moment in times if moment > now]
         return min(60.0, (min(ahead) - now).total_seconds() + 0.001) if ahead else 60.0
+
+    def outbox_age(self) -> float:
+        """Seconds that the oldest action not done has been waiting."""
+        return self.executors.oldest_age()
 
     def configuration_changed(self) -> None:
         """The store has a new revision."""
@@ -363,7 +373,7 @@ class Term:
             if found is None:
                 self.engine.remove_node(name)
             else:
-                self.engine.upsert_node(replace(to_node(found), foreign=self.pods.foreign(name)))
+                self.engine.upsert_node(engine_node(found, self.pods.foreign(name)))
         self._nodes_to_save |= names
         self._dirty_nodes.clear()
         self.pods.dirty_nodes.clear()
@@ -383,7 +393,7 @@ class Term:
             if found is None:
                 removed.append(name)
                 continue
-            node = to_node(found)
+            node = engine_node(found)
             rows.append(
                 NodeRow(
                     name=name,
@@ -515,7 +525,14 @@ class Term:
         outbox = [annotate(fresh)] if fresh.reason != row.reason else []
         if fresh.state is not row.state:
             held = fresh.state is State.HELD
-            outbox.append(event(fresh, "Held" if held else "Queued", fresh.message or f"Waiting in queue {fresh.queue}", warning=held))
+            outbox.append(
+                event(
+                    fresh,
+                    "Held" if held else "Queued",
+                    fresh.message or f"Waiting in queue {fresh.queue}",
+                    warning=held,
+                )
+            )
         changed = fresh.pod_groups != row.pod_groups or fresh.topology != row.topology
         return Change(
             row=fresh, outbox=tuple(outbox), request_changed=changed, explanation=self._first_explanation(fresh)
@@ -556,13 +573,25 @@ class Term:
             row = self.rows[decided.uid]
             changes.append(evict(row, decided, self.rows.get(decided.by), now))
             self.counters.evictions += 1
-            log.info("evicted", workload=row.uid, name=f"{row.namespace}/{row.name}", reason=decided.reason.value, by=decided.by)
+            log.info(
+                "evicted",
+                workload=row.uid,
+                name=f"{row.namespace}/{row.name}",
+                reason=decided.reason.value,
+                by=decided.by,
+            )
         admitted = {admission.uid for admission in plan.admissions}
         for admission in plan.admissions:
             row = self.rows[admission.uid]
             changes.append(admit(row, self._with_tolerations_of(admission), now))
             self.counters.admissions += 1
-            log.info("admitted", workload=row.uid, name=f"{row.namespace}/{row.name}", queue=admission.queue, attempt=row.attempt + 1)
+            log.info(
+                "admitted",
+                workload=row.uid,
+                name=f"{row.namespace}/{row.name}",
+                queue=admission.queue,
+                attempt=row.attempt + 1,
+            )
         for waiting in plan.waiting:
             row = self.rows[waiting.uid]
             if waiting.uid in admitted or row.state is not State.WAITING:
@@ -574,7 +603,7 @@ class Term:
 
     def _with_tolerations_of(self, admission: Any) -> Any:
         """Notes the tolerations of the flavors as they are now."""
-        flavors = self.compiled.engine.flavors
+        flavors = self.compiled.configuration.flavors
         pod_sets = []
         for pod_set in admission.pod_sets:
             names = sorted(set(pod_set.flavors.values()))
@@ -584,7 +613,7 @@ class Term:
 
     async def _commit(self, changes: Sequence[Change], *, planned: bool = False) -> Committed:
         """Writes the changes, then tells memory, engine and executors what won; losers are read again."""
-        revision = self.compiled.engine.revision if planned else None
+        revision = self.compiled.configuration.revision if planned else None
         committed = await self._db(self._store.commit, self.epoch, revision, self._clock.now(), changes)
         if committed.lost:
             self.counters.lost += len(committed.lost)

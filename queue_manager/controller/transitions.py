@@ -1,7 +1,7 @@
 """The state machine of a workload: (row, what the cluster shows) -> the next row, or nothing.
 
-Pure functions. Every transition is decided from the row and the object as they are now, never from what was sent earlier,
-so a crash at any point is repaired by deciding again.
+Pure functions. Every transition is decided from the row and the object as they are now, never from what was sent
+earlier, so a crash at any point is repaired by deciding again.
 """
 
 from __future__ import annotations
@@ -203,7 +203,11 @@ def ended(row: WorkloadRow, facts: Facts) -> tuple[State, str, str] | None:
         return State.FINISHED, "Deleted", "The job was deleted"
     if facts.finished is not None:
         good = facts.finished.outcome is Outcome.SUCCEEDED
-        return (State.FINISHED, "Succeeded", facts.finished.message) if good else (State.FAILED, "Failed", facts.finished.message)
+        return (
+            (State.FINISHED, "Succeeded", facts.finished.message)
+            if good
+            else (State.FAILED, "Failed", facts.finished.message)
+        )
     return None
 
 
@@ -219,7 +223,10 @@ def uncharged(row: WorkloadRow, facts: Facts) -> Change | None:
         return None
     if row.state is State.HELD and row.reason == SUSPENDED_BY_USER:
         again = replace(row, state=State.WAITING, reason="PendingEvaluation", message="Its user resumed it")
-        return Change(row=again, outbox=(sync(again), event(again, "Queued", "Resumed by its user: it queues again"), annotate(again)))
+        return Change(
+            row=again,
+            outbox=(sync(again), event(again, "Queued", "Resumed by its user: it queues again"), annotate(again)),
+        )
     return None
 
 
@@ -248,7 +255,9 @@ def draining(row: WorkloadRow, facts: Facts) -> Change | None:
         if end is not None:
             state, cause, message = end
             return Change(
-                row=replace(row, after_drain=state, reason=cause, message=message, finished_at=facts.now, not_before=None)
+                row=replace(
+                    row, after_drain=state, reason=cause, message=message, finished_at=facts.now, not_before=None
+                )
             )
     return release(row, facts.now) if facts.drained else None
 
@@ -272,7 +281,7 @@ def decide(row: WorkloadRow, facts: Facts) -> Change | None:
 
 
 def start_refused(row: WorkloadRow, message: str, now: datetime, failures: int) -> Change:
-    """starting -> draining: the API server refuses the start for good; it queues again after a pause (60 s, doubling, 1 h)."""
+    """starting -> draining: the start is refused for good; it queues again after a pause (60 s, doubling, to 1 h)."""
     pause = timedelta(seconds=min(60 * 2 ** min(failures, 6), 3600))
     text = f"It could not be started and is tried again in {int(pause.total_seconds())} s: {message}"
     return drain(row, now, State.WAITING, START_REFUSED, text, event_reason=START_REFUSED, not_before=now + pause)

@@ -8,7 +8,8 @@ from random import Random
 
 from queue_manager.cluster.cache import key_of
 from queue_manager.cluster.clock import Clock
-from queue_manager.cluster.pods import project_pod
+from queue_manager.cluster.nodes import project as project_node
+from queue_manager.cluster.pods import project as project_pod
 from queue_manager.cluster.port import (
     CLUSTER_TRAINING_RUNTIMES,
     CONFIG_MAPS,
@@ -50,8 +51,13 @@ WATCHED: Mapping[Resource, Query] = {
 }
 """Every collection the leader watches, and what of it."""
 
+WATCHED_BY_WEBHOOK: Mapping[Resource, Query] = {
+    resource: query for resource, query in WATCHED.items() if resource in (CRDS, TRAIN_JOBS, JOB_SETS, JOBS)
+}
+"""What admission decisions look up: the API's generation, and the owners of what is created."""
+
 SNAPSHOT_SUFFIX = "-runtime-snapshot"
-"""Name of Trainer's snapshot ConfigMap after the TrainJob's name; it has no label to watch it by, so it is read on demand."""
+"""Name of Trainer's snapshot ConfigMap after the TrainJob's; it has no label to watch it by: it is read on demand."""
 
 
 def trim_ended(obj: Object) -> Object:
@@ -64,7 +70,12 @@ def trim_ended(obj: Object) -> Object:
     return {**obj, "metadata": metadata, "spec": {k: spec[k] for k in ("suspend",) if k in spec}}
 
 
-PROJECTIONS: Mapping[Resource, Projection] = {PODS: project_pod, JOBS: trim_ended, JOB_SETS: trim_ended}
+PROJECTIONS: Mapping[Resource, Projection] = {
+    NODES: project_node,
+    PODS: project_pod,
+    JOBS: trim_ended,
+    JOB_SETS: trim_ended,
+}
 
 
 def version_of(obj: Object) -> int:
@@ -74,9 +85,16 @@ def version_of(obj: Object) -> int:
 
 
 class ClusterView:
-    """Watch caches; implements `kinds.Lookup`. Objects we wrote ourselves are seen at once, not when the watch brings them."""
+    """Watch caches; implements `kinds.Lookup`. What we wrote is seen at once, not when the watch brings it."""
 
-    def __init__(self, cluster: Cluster, clock: Clock, random: Random, on_event: Handler) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        random: Random,
+        on_event: Handler,
+        watched: Mapping[Resource, Query] = WATCHED,
+    ) -> None:
         self._cluster = cluster
         self._on_event = on_event
         self._own: dict[tuple[Resource, str, str], Object] = {}
@@ -91,7 +109,7 @@ class ClusterView:
                 project=PROJECTIONS.get(resource),
                 on_event=self._event,
             )
-            for resource, query in WATCHED.items()
+            for resource, query in watched.items()
         }
 
     async def run(self) -> None:
@@ -131,6 +149,8 @@ class ClusterView:
         """One object; None when absent."""
         if resource == CONFIG_MAPS:
             return self._snapshots.get((namespace, name.removesuffix(SNAPSHOT_SUFFIX)))
+        if resource not in self.reflectors:
+            return None
         cached = self.reflectors[resource].cache.get(namespace, name)
         own = self._own.get((resource, namespace, name)) if cached is not None else None
         return own or cached
@@ -149,11 +169,11 @@ class ClusterView:
 
     def list(self, resource: Resource, namespace: str) -> Sequence[Object]:
         """All objects of the collection in the namespace."""
-        return self.reflectors[resource].cache.in_namespace(namespace)
+        return self.reflectors[resource].cache.in_namespace(namespace) if resource in self.reflectors else ()
 
     def owned_by(self, resource: Resource, uid: str) -> Sequence[Object]:
         """Objects whose controller owner reference has this uid."""
-        return self.reflectors[resource].cache.owned_by(uid)
+        return self.reflectors[resource].cache.owned_by(uid) if resource in self.reflectors else ()
 
     def schema(self, resource: Resource) -> Object | None:
         """openAPIV3Schema of the served version of a watched CRD; None when absent."""

@@ -1,0 +1,150 @@
+"""What each role of the program runs, put together from its parts. `up` runs all of them in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Iterator, Mapping
+from contextlib import suppress
+from random import Random
+
+import structlog
+import uvicorn
+from starlette.types import ASGIApp
+
+from queue_manager.cli.errors import CommandError
+from queue_manager.cluster.clock import SystemClock
+from queue_manager.cluster.port import Cluster
+from queue_manager.config.compiled import Compiled, compile_objects
+from queue_manager.controller.view import WATCHED_BY_WEBHOOK, ClusterView
+from queue_manager.kinds.kind import Kind
+from queue_manager.kinds.registry import KINDS
+from queue_manager.store.binaries import EmbeddedError
+from queue_manager.store.database import DatabaseError, open_database
+from queue_manager.store.listen import listen
+from queue_manager.store.migrate import upgrade
+from queue_manager.store.store import Store
+from queue_manager.webhook.certificates import CertificateStore
+from queue_manager.webhook.rules import Catalogue, catalogue_of
+from queue_manager.webhook.run import Options as WebhookOptions
+from queue_manager.webhook.run import run_webhook
+
+log = structlog.get_logger(__name__)
+
+KINDS_BY_GROUP: Mapping[tuple[str, str], Kind] = {(kind.resource.group, kind.resource.kind): kind for kind in KINDS}
+
+
+def process_name() -> str:
+    """Who holds a lease: host (the pod's name in a cluster), pid, and a part that no other start has."""
+    return f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to the process it is part of."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listen_on(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one. Raises OSError when the address is taken."""
+    return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=512)
+
+
+async def serve_http(app: ASGIApp, listening: socket.socket) -> None:
+    """Serves an application until cancelled, then finishes what it has begun (3 s at most)."""
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=3)
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await serving
+        raise
+    finally:
+        listening.close()
+
+
+@contextlib.contextmanager
+def open_store(url: str) -> Iterator[Store]:
+    """The store at a database URL (or `embedded:DIR`), migrated; waits for a database that is not up.
+
+    Raises CommandError when it can't be used.
+    """
+    try:
+        database = open_database(url, timeout=None)
+    except (DatabaseError, EmbeddedError) as error:
+        raise CommandError(str(error)) from error
+    with database:
+        upgrade(database.engine)
+        yield Store(database.engine)
+
+
+async def until_signalled(work: Awaitable[None]) -> None:
+    """Runs `work` until it ends or SIGINT or SIGTERM arrives; then cancels it and waits for it to end in order."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(work)
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    waiter = asyncio.create_task(stop.wait())
+    await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
+    waiter.cancel()
+    if not task.done():
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        return
+    await task
+
+
+class ConfigurationWatch:
+    """The configuration in force, followed by notifications; for roles that only read it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.compiled: Compiled | None = None
+
+    async def run(self) -> None:
+        """Follows changes until cancelled."""
+        await self._read()
+        async for channel in listen(self._store):
+            if channel == "queue_manager_configuration":
+                await self._read()
+
+    async def _read(self) -> None:
+        revision, objects = await asyncio.to_thread(self._store.load_configuration)
+        self.compiled = compile_objects(objects, revision)
+
+    def catalogue(self) -> Catalogue | None:
+        """Names that exist, for admission decisions; None while the configuration can't be read."""
+        return catalogue_of(self.compiled) if self.compiled is not None else None
+
+
+async def run_webhook_role(
+    store: Store, cluster: Cluster, certificates: CertificateStore, options: WebhookOptions
+) -> None:
+    """The webhook role until cancelled: its watches, the configuration's names, certificates, registration, server."""
+    clock = SystemClock()
+    view = ClusterView(cluster, clock, Random(), lambda *_: None, WATCHED_BY_WEBHOOK)
+    watch = ConfigurationWatch(store)
+    synced = asyncio.Event()
+
+    async def sync() -> None:
+        await view.synced()
+        synced.set()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(view.run())
+        group.create_task(watch.run())
+        group.create_task(sync())
+        group.create_task(
+            run_webhook(
+                cluster, KINDS_BY_GROUP, view, certificates, watch.catalogue, clock, options, ready=synced.is_set
+            )
+        )

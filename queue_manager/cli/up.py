@@ -1,0 +1,140 @@
+"""`queue-manager up`: all roles in one process; embedded database and simulated cluster unless told otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import sys
+import threading
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from random import Random
+from urllib.parse import urlsplit
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from api.app import create_app
+from api.configuration.service import apply_text
+from api.context import Context
+from api.security import is_loopback, require_loopback
+from queue_manager.cli.demo import DemoView, play
+from queue_manager.cli.errors import CommandError
+from queue_manager.cli.live import run_live
+from queue_manager.cli.logs import configure_logs
+from queue_manager.cli.options import ClusterKind, UpOptions
+from queue_manager.cli.roles import (
+    listen_on,
+    open_store,
+    process_name,
+    run_webhook_role,
+    serve_http,
+    until_signalled,
+)
+from queue_manager.cluster.clock import SystemClock
+from queue_manager.cluster.credentials import Credentials
+from queue_manager.cluster.port import Cluster
+from queue_manager.cluster.simulated import SimulatedCluster
+from queue_manager.cluster.simulated.fleet import install
+from queue_manager.cluster.transport import ApiServer
+from queue_manager.controller.controller import Controller
+from queue_manager.controller.metrics import ControllerCollector
+from queue_manager.store.store import Store
+from queue_manager.webhook.certificate_stores import FolderStore
+from queue_manager.webhook.registration import Selection, Url
+from queue_manager.webhook.run import Options as WebhookOptions
+
+log = structlog.get_logger(__name__)
+
+DATA = ".queue-manager"
+
+
+def run_up(options: UpOptions) -> None:
+    """Runs until Ctrl-C or SIGTERM, then stops everything in order. Raises CommandError when it can't start."""
+    data = Path(options.data or DATA).absolute()
+    live = options.demo and sys.stdout.isatty()
+    configure_logs(data / "queue-manager.log" if live else None)
+    require_loopback(options.host)
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        listening = listen_on(options.host, options.port)
+    except OSError as error:
+        raise CommandError(
+            f"can't start: {error}", "choose another port with --port, another folder with --data"
+        ) from error
+    with open_store(options.database or f"embedded:{data / 'database'}") as store, contextlib.closing(listening):
+        asyncio.run(until_signalled(_up(options, store, data, listening)))
+
+
+async def _up(options: UpOptions, store: Store, data: Path, listening: socket.socket) -> None:
+    clock, random = SystemClock(), Random()
+    simulated = SimulatedCluster(clock, random) if options.cluster is ClusterKind.SIMULATED else None
+    credentials = Credentials.default(options.kubeconfig)
+    cluster: Cluster = simulated or ApiServer(credentials)
+    controller = Controller(store, cluster, holder=process_name(), clock=clock, random=random)
+    registry = CollectorRegistry()
+    registry.register(ControllerCollector(controller))
+    url = f"http://{options.host}:{listening.getsockname()[1]}"
+    try:
+        async with asyncio.TaskGroup() as group:
+            if simulated is not None:
+                _prepare(simulated, store, demo=options.demo)
+                group.create_task(simulated.run())
+                if options.demo:
+                    group.create_task(play(simulated, random))
+            elif options.webhook_url or await asyncio.to_thread(_is_here, credentials):
+                group.create_task(_webhook(store, cluster, options, data))
+            else:
+                log.warning(
+                    "the API server is remote and can't call a webhook here: unadmitted jobs are suspended on sight"
+                    " (give --webhook-url when it can reach this machine)"
+                )
+            group.create_task(controller.run())
+            app = create_app(store, registry=registry, not_ready=lambda: "" if controller.ready else "catching up")
+            group.create_task(serve_http(app, listening))
+            log.info("serving", url=url, authentication="none yet, so on loopback only")
+            if options.demo:
+                group.create_task(_show(DemoView(url)))
+    finally:
+        await cluster.close()
+
+
+def _prepare(cluster: SimulatedCluster, store: Store, *, demo: bool) -> None:
+    install(cluster)
+    if demo and store.load_configuration()[0] == 0:
+        text = files("queue_manager.cli").joinpath("demo.yaml").read_text()
+        apply_text(Context(store, lambda: datetime.now(UTC)), text, file="demo.yaml", reason="the demo's configuration")
+
+
+def _is_here(credentials: Credentials) -> bool:
+    """Whether the API server runs on this machine, so that it can call a webhook on loopback."""
+    return is_loopback(urlsplit(credentials.access().host).hostname or "")
+
+
+async def _webhook(store: Store, cluster: Cluster, options: UpOptions, data: Path) -> None:
+    url = options.webhook_url
+    host = (urlsplit(url).hostname if url else "") or "127.0.0.1"
+    names = tuple(dict.fromkeys((host, "localhost", "127.0.0.1")))
+    webhook = WebhookOptions(
+        names,
+        host="0.0.0.0" if url else "127.0.0.1",
+        port=(urlsplit(url).port or 443) if url else 0,
+        target=lambda port: Url(url or f"https://127.0.0.1:{port}"),
+        selection=Selection(),
+        leave_registered=False,
+    )
+    await run_webhook_role(store, cluster, FolderStore(data / "certificates"), webhook)
+
+
+async def _show(view: DemoView) -> None:
+    """The live view in a thread of its own, until cancelled."""
+    stop = threading.Event()
+    thread = threading.Thread(target=run_live, args=(view.snapshot, stop), daemon=True, name="live view")
+    thread.start()
+    try:
+        await asyncio.get_running_loop().create_future()
+    finally:
+        stop.set()
+        await asyncio.to_thread(thread.join, 2.0)

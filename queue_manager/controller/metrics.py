@@ -1,0 +1,89 @@
+"""Prometheus metrics of the leader, read off the live state when scraped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from queue_manager.controller.controller import Controller
+from queue_manager.controller.term import Term
+from queue_manager.engine.configuration import Cell, ResourceGroup
+
+PREFIX = "queue_manager_"
+
+
+class ControllerCollector(Collector):
+    """Amounts are in base units (milli-CPU, bytes, counts)."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def collect(self) -> Iterable[Metric]:
+        """Everything an operator graphs: queues, cells, cycle, outbox, watches, leadership."""
+        term = self._controller.term
+        yield GaugeMetricFamily(PREFIX + "leader", "1 while this process leads", value=int(term is not None))
+        if term is None:
+            return
+        yield GaugeMetricFamily(PREFIX + "epoch", "Epoch of the leader's lease", value=term.epoch)
+        yield from _workloads(term)
+        yield from _cells(term)
+        yield from _progress(term)
+
+
+def _workloads(term: Term) -> Iterator[Metric]:
+    family = GaugeMetricFamily(PREFIX + "workloads", "Workloads by queue and state", labels=["queue", "state"])
+    counts = Counter((row.queue, row.state.value) for row in term.rows.values())
+    for name in term.compiled.configuration.queues:
+        counts.setdefault((name, "waiting"), 0)
+        counts.setdefault((name, "running"), 0)
+    for (queue, state), count in sorted(counts.items()):
+        family.add_metric([queue, state], count)
+    yield family
+
+
+def _cells(term: Term) -> Iterator[Metric]:
+    labels = ["node", "flavor", "resource"]
+    used = GaugeMetricFamily(PREFIX + "used", "Charged amount of a queue or cohort, draining included", labels=labels)
+    nominal = GaugeMetricFamily(PREFIX + "nominal", "Nominal quota of a queue or cohort", labels=labels)
+    for node, cells in sorted(term.engine.usage().items()):
+        for cell, amount in sorted(cells.items()):
+            used.add_metric([node, *cell], amount)
+    configuration = term.compiled.configuration
+    for name, cohort in sorted(configuration.cohorts.items()):
+        for cell, amount in _nominal(cohort.resource_groups):
+            nominal.add_metric([name, *cell], amount)
+    for name, queue in sorted(configuration.queues.items()):
+        for cell, amount in _nominal(queue.resource_groups):
+            nominal.add_metric([name, *cell], amount)
+    yield used
+    yield nominal
+
+
+def _nominal(groups: tuple[ResourceGroup, ...]) -> Iterator[tuple[Cell, int]]:
+    for group in groups:
+        for flavor in group.flavors:
+            for resource, quota in flavor.quotas.items():
+                yield Cell(flavor.flavor, resource), quota.nominal
+
+
+def _progress(term: Term) -> Iterator[Metric]:
+    counters = term.counters
+    for name, help_text, value in (
+        ("cycles", "Passes of the leader's loop", counters.cycles),
+        ("cycle_seconds", "Seconds spent in passes", counters.cycle_seconds),
+        ("admissions", "Workloads admitted", counters.admissions),
+        ("evictions", "Workloads evicted", counters.evictions),
+        ("lost_rows", "Rows that changed under a commit and were read again", counters.lost),
+    ):
+        yield CounterMetricFamily(PREFIX + name, help_text, value=value)
+    yield GaugeMetricFamily(PREFIX + "cycle_last_seconds", "Duration of the last pass", value=counters.last_seconds)
+    yield GaugeMetricFamily(PREFIX + "outbox_age_seconds", "Age of the oldest action not done", value=term.outbox_age())
+    lag = GaugeMetricFamily(
+        PREFIX + "watch_lag_seconds", "Seconds since a watch last proved to be alive", labels=["resource"]
+    )
+    for resource, reflector in term.view.reflectors.items():
+        lag.add_metric([resource.plural], reflector.lag)
+    yield lag
