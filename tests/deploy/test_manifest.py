@@ -130,6 +130,7 @@ def test_images_name_no_registry_and_the_projects_version():
     assert images == {f"queue-manager:{version}"}
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     assert compose["services"]["queue-manager"]["image"] in images
+    assert f"\nARG VERSION={version}\n" in (ROOT / "deploy" / "Dockerfile").read_text()
 
 
 def test_kustomization_names_the_manifest():
