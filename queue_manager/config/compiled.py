@@ -110,6 +110,25 @@ def from_stored(objects: Iterable[Stored]) -> ParseResult:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Record:
+    kind: str
+    name: str
+    spec: Mapping[str, Any]
+    namespace: str
+    labels: Mapping[str, str]
+    owner: str = ""
+    revision: int = 0
+
+
+def stored_objects(objects: Iterable[models.ConfigObject], owner: str = "") -> list[Any]:
+    """Objects as the store takes them. Its own type is out of reach here (the store is a layer above)."""
+    return [
+        _Record(item.kind, item.name, item.spec_document(), item.metadata.namespace, dict(item.metadata.labels), owner)
+        for item in objects
+    ]
+
+
 def compile_objects(objects: Iterable[Stored], revision: int = 0) -> Compiled:
     """`to_engine` of what the store holds. Objects that can't be read any more are left out and named in `problems`."""
     result = from_stored(objects)

@@ -1,0 +1,64 @@
+"""The application: `create_app(store)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from importlib.metadata import version
+
+from fastapi import APIRouter, FastAPI
+from prometheus_client import REGISTRY, CollectorRegistry
+from starlette.middleware.gzip import GZipMiddleware
+
+from queue_manager.store.store import Store
+
+from . import problems
+from .configuration.router import router as configuration
+from .context import Context, utc_now
+from .dashboard.router import router as dashboard
+from .dashboard.router import static
+from .operations.router import router as operations
+from .security import Guard, require_loopback
+from .usage.router import router as usage
+from .workloads.router import router as workloads
+
+__all__ = ["create_app", "require_loopback"]
+
+MAX_BODY = 32 * 1024 * 1024
+
+
+def create_app(
+    store: Store,
+    *,
+    now: Callable[[], datetime] = utc_now,
+    registry: CollectorRegistry = REGISTRY,
+    not_ready: Callable[[], str] = lambda: "",
+) -> FastAPI:
+    """REST API and web page over a store.
+
+    `registry` is what /metrics shows, `not_ready` says why the process is not ready yet ("" when it is). There is no
+    authentication yet: whoever serves the application calls `require_loopback` with the address first.
+    """
+    app = FastAPI(
+        title="Queue Manager",
+        version=version("queue-manager"),
+        description="Batch queues for AI training on Kubernetes.",
+        docs_url=None,
+        redoc_url=None,
+        max_body_size=MAX_BODY,
+    )
+    app.state.context = Context(store, now)
+    app.state.registry = registry
+    app.state.not_ready = not_ready
+    problems.install(app)
+    app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=5)
+    app.add_middleware(Guard)
+    v1 = APIRouter(prefix="/api/v1")
+    # Usage first: its paths end in a word behind names that may contain slashes.
+    for router in (usage, configuration, workloads):
+        v1.include_router(router)
+    app.include_router(v1)
+    app.include_router(operations)
+    app.include_router(dashboard)
+    app.mount("/static", static, name="static")
+    return app

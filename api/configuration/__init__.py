@@ -1,0 +1,1 @@
+"""Configuration: export, apply, single objects, revisions."""

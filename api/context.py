@@ -1,0 +1,84 @@
+"""What request handlers share: the store, the clock, and the configuration of the newest revision."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from queue_manager.config.compiled import Compiled, from_stored, to_engine
+from queue_manager.config.models import ConfigObject
+from queue_manager.store import records
+from queue_manager.store.store import Store
+
+from .problems import not_found
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One revision of the configuration. `stored` are its rows, `objects` the same as models."""
+
+    revision: int
+    stored: Sequence[records.ConfigObject]
+    objects: Sequence[ConfigObject]
+    compiled: Compiled
+
+
+class Context:
+    """One per application; safe to use from several threads."""
+
+    def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
+        self.store = store
+        self.now = now
+        self._lock = threading.Lock()
+        self._loaded: Loaded | None = None
+
+    def configuration(self) -> Loaded:
+        """The newest revision; compiled once, not once a request."""
+        newest = self.store.revisions(limit=1)
+        number = newest[0].number if newest else 0
+        with self._lock:
+            if self._loaded is None or self._loaded.revision < number:
+                self._loaded = self._load()
+            return self._loaded
+
+    def _load(self) -> Loaded:
+        revision, stored = self.store.load_configuration()
+        objects = from_stored(stored).objects
+        return Loaded(revision, stored, objects, to_engine(objects, revision))
+
+    def queue_names(self, queue: str = "", cohort: str = "") -> tuple[str, ...] | None:
+        """Names of the queues that a filter means, None for all; 404 when there is no such queue or cohort.
+
+        A queue that is configured no more may still have workloads, so its name is taken as it is.
+        """
+        tree = self.configuration().compiled.tree
+        names: set[str] | None = None
+        if queue:
+            node = tree.find("Queue", queue)
+            names = {node.name if node else queue}
+        if cohort:
+            node = tree.find("Cohort", cohort)
+            if node is None:
+                raise not_found("cohort", cohort)
+            below = set(tree.queues_below(node.name))
+            names = below if names is None else names & below
+        return None if names is None else tuple(sorted(names))
+
+
+def utc_now() -> datetime:
+    """The time; a parameter everywhere else."""
+    return datetime.now(UTC)
+
+
+def get_context(request: Request) -> Context:
+    """The application's context."""
+    context: Context = request.app.state.context
+    return context
+
+
+Ctx = Annotated[Context, Depends(get_context)]

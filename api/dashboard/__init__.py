@@ -1,0 +1,1 @@
+"""Web page for people: queue tree, workloads, explanations."""

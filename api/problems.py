@@ -1,0 +1,93 @@
+"""Errors as RFC 9457 problem documents, whatever goes wrong."""
+
+from __future__ import annotations
+
+import http
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlalchemy.exc import OperationalError
+from starlette.exceptions import HTTPException
+
+log = structlog.get_logger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+MAX_ERRORS = 500
+
+
+class ProblemError(Exception):
+    """Raised by services; becomes a problem document. `errors` is a list of findings, all of them."""
+
+    def __init__(
+        self,
+        status: int,
+        title: str,
+        detail: str = "",
+        *,
+        errors: Sequence[Mapping[str, Any]] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(title)
+        self.status = status
+        self.title = title
+        self.detail = detail
+        self.errors = errors
+        self.headers = headers
+
+
+def not_found(what: str, name: str, hint: str = "") -> ProblemError:
+    """404 that says what was looked for."""
+    return ProblemError(404, f"{what} not found", f"there is no {what} {name!r}" + (f"; {hint}" if hint else ""))
+
+
+def problem_response(
+    status: int,
+    title: str,
+    detail: str = "",
+    *,
+    errors: Sequence[Mapping[str, Any]] = (),
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """One problem document. Of very many errors the first are sent, with their number in the title's place."""
+    body: dict[str, Any] = {"type": "about:blank", "title": title, "status": status}
+    if detail:
+        body["detail"] = detail
+    if errors:
+        body["errors"] = list(errors[:MAX_ERRORS])
+        body["errorCount"] = len(errors)
+    return JSONResponse(body, status, headers, MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Makes every error of the application a problem document."""
+
+    @app.exception_handler(ProblemError)
+    async def _problem(_request: Request, error: ProblemError) -> JSONResponse:
+        return problem_response(error.status, error.title, error.detail, errors=error.errors, headers=error.headers)
+
+    @app.exception_handler(HTTPException)
+    async def _http(_request: Request, error: HTTPException) -> JSONResponse:
+        title = http.HTTPStatus(error.status_code).phrase
+        detail = error.detail if error.detail != title else ""
+        return problem_response(error.status_code, title, detail, headers=error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+        errors = [
+            {"field": ".".join(str(step) for step in item["loc"]), "message": item["msg"]} for item in error.errors()
+        ]
+        return problem_response(422, "Request is not valid", "see errors", errors=errors)
+
+    @app.exception_handler(OperationalError)
+    async def _database(_request: Request, error: OperationalError) -> JSONResponse:
+        log.warning("database unavailable", error=str(error.orig))
+        return problem_response(503, "Database unavailable", "try again in a moment", headers={"Retry-After": "2"})
+
+    @app.exception_handler(Exception)
+    async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+        log.error("request failed", path=request.url.path, exc_info=error)
+        return problem_response(500, "Internal error", "the server's log has the details")

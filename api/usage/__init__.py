@@ -1,0 +1,1 @@
+"""The queue tree and who uses what of it."""

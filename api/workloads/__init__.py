@@ -1,0 +1,1 @@
+"""Workloads: lists, one workload, why it waits."""

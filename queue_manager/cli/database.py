@@ -1,0 +1,51 @@
+"""`queue-manager db`: migrations and the proof of the invariants."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from queue_manager.cli.errors import CommandError
+from queue_manager.cli.output import Format, clean, print_data
+from queue_manager.store import migrate
+from queue_manager.store.binaries import EmbeddedError
+from queue_manager.store.database import Database, DatabaseError, open_database
+from queue_manager.store.store import Store
+
+
+def upgrade(url: str) -> None:
+    """Migrates to the newest schema and says which it is."""
+    with _opened(url) as database:
+        print(f"schema is at {migrate.upgrade(database.engine)}")
+
+
+def check(url: str, form: Format) -> None:
+    """Prints every broken invariant; CommandError when there is one."""
+    with _opened(url) as database:
+        migrate.check(database.engine)
+        findings = Store(database.engine).check(datetime.now(UTC))
+    if form is not Format.TABLE:
+        print_data({"findings": findings}, form)
+    for finding in findings if form is Format.TABLE else ():
+        print(clean(finding))
+    if findings:
+        raise CommandError(f"{len(findings)} invariant(s) broken", "keep the database as it is and report this")
+    if form is Format.TABLE:
+        print("ok: ledger and invariants hold")
+
+
+@contextlib.contextmanager
+def _opened(url: str) -> Iterator[Database]:
+    try:
+        with open_database(url, timeout=10) as database:
+            yield database
+    except migrate.SchemaMismatch as error:
+        raise CommandError(str(error), "run `queue-manager db upgrade` first, or use the version that fits") from error
+    except (DatabaseError, EmbeddedError) as error:
+        raise CommandError(str(error)) from error
+    except SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+        raise CommandError(f"the database failed: {reason}") from error

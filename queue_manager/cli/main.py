@@ -1,0 +1,235 @@
+"""The command line. Imports are inside the commands: `--help` and errors must not wait for the whole program."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from queue_manager.cli.client import DEFAULT_SERVER, Client
+from queue_manager.cli.errors import CommandError
+from queue_manager.cli.options import ApiOptions, ClusterKind, ControllerOptions, UpOptions, WebhookOptions
+from queue_manager.cli.output import Format
+
+app = typer.Typer(
+    name="queue-manager",
+    help="Batch queues for AI training on Kubernetes: quotas, whole-gang admission, topology.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+db = typer.Typer(help="Database: migrations and checks.", no_args_is_help=True)
+app.add_typer(db, name="db")
+
+Database = Annotated[
+    str, typer.Option(envvar="QM_DATABASE", help="PostgreSQL URL, or embedded:DIR.", show_default=False, metavar="URL")
+]
+Kubeconfig = Annotated[
+    str, typer.Option(help="Kubeconfig file; else KUBECONFIG, else in-cluster.", show_default=False, metavar="FILE")
+]
+Server = Annotated[str, typer.Option(envvar="QM_SERVER", help="URL of the API.", metavar="URL")]
+Token = Annotated[str, typer.Option(envvar="QM_TOKEN", help="API token (qm_...).", show_default=False)]
+Output = Annotated[Format, typer.Option("--output", "-o", help="Form of the answer.")]
+Namespace = Annotated[
+    str, typer.Option(envvar="POD_NAMESPACE", help="Namespace that the program runs in.", show_default=False)
+]
+Host = Annotated[str, typer.Option(help="Address to listen on; loopback only while there is no authentication.")]
+
+
+@app.command()
+def up(
+    cluster: Annotated[ClusterKind, typer.Option(help="What to work on.")] = ClusterKind.SIMULATED,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API and web page.")] = 8080,
+    host: Host = "127.0.0.1",
+    data: Annotated[str, typer.Option(help="Folder of the embedded database.", metavar="DIR", show_default=False)] = "",
+    demo: Annotated[bool, typer.Option("--demo/--no-demo", help="Load the demo fleet and play jobs.")] = False,
+    webhook_url: Annotated[
+        str, typer.Option(help="URL by which the API server reaches the webhook.", metavar="URL", show_default=False)
+    ] = "",
+    database: Database = "",
+    kubeconfig: Kubeconfig = "",
+) -> None:
+    """Run everything here: database, controller, API, web page; with a real cluster also the webhook."""
+    from queue_manager.cli.up import run_up
+
+    run_up(UpOptions(cluster, host, port, data, demo, webhook_url, database, kubeconfig))
+
+
+@app.command()
+def controller(
+    database: Database = "",
+    kubeconfig: Kubeconfig = "",
+    host: Annotated[str, typer.Option(help="Address of /metrics, /healthz and /readyz.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Their port.")] = 8081,
+    namespace: Namespace = "",
+) -> None:
+    """Run the controller: watches the cluster, admits and evicts."""
+    from queue_manager.cli.in_cluster import run_controller
+
+    _need(database, "--database", "QM_DATABASE")
+    run_controller(ControllerOptions(database, kubeconfig, host, port, namespace))
+
+
+@app.command()
+def api(
+    database: Database = "",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8080,
+    host: Host = "127.0.0.1",
+) -> None:
+    """Run the REST API and the web page."""
+    from queue_manager.cli.serve import run_api
+
+    _need(database, "--database", "QM_DATABASE")
+    run_api(ApiOptions(database, host, port))
+
+
+@app.command()
+def webhook(
+    database: Database = "",
+    kubeconfig: Kubeconfig = "",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8443,
+    namespace: Namespace = "",
+    url: Annotated[str, typer.Option(help="URL to register in place of the Service.", show_default=False)] = "",
+) -> None:
+    """Run the admission webhooks."""
+    from queue_manager.cli.in_cluster import run_webhook
+
+    _need(database, "--database", "QM_DATABASE")
+    run_webhook(WebhookOptions(database, kubeconfig, host, port, namespace, url))
+
+
+@db.command("upgrade")
+def db_upgrade(database: Database = "") -> None:
+    """Bring the schema to this version."""
+    from queue_manager.cli.database import upgrade
+
+    _need(database, "--database", "QM_DATABASE")
+    upgrade(database)
+
+
+@db.command("check")
+def db_check(database: Database = "", output: Output = Format.TABLE) -> None:
+    """Prove the ledger and the invariants; exit code 1 when one is broken."""
+    from queue_manager.cli.database import check
+
+    _need(database, "--database", "QM_DATABASE")
+    check(database, output)
+
+
+@app.command()
+def apply(
+    file: Annotated[list[str], typer.Option("--file", "-f", help="YAML file or folder, or - for stdin; repeatable.")],
+    owner: Annotated[str, typer.Option(help="Whose objects these are, for --prune.", show_default=False)] = "",
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Delete what a former apply of the owner made, now gone.")
+    ] = False,
+    reason: Annotated[str, typer.Option(help="Why, for the revision.", show_default=False)] = "",
+    server: Server = DEFAULT_SERVER,
+    token: Token = "",
+    output: Output = Format.TABLE,
+) -> None:
+    """Create or change the configuration objects of files: all of them, or none when one is wrong."""
+    from queue_manager.cli.configuration import apply as run
+
+    run(_client(server, token), file, owner=owner, prune=prune, reason=reason, form=output)
+
+
+@app.command()
+def export(server: Server = DEFAULT_SERVER, token: Token = "", output: Output = Format.YAML) -> None:
+    """Print the whole configuration as YAML that `apply` reads."""
+    from queue_manager.cli.configuration import export as run
+
+    run(_client(server, token), output)
+
+
+@app.command()
+def queues(server: Server = DEFAULT_SERVER, token: Token = "", output: Output = Format.TABLE) -> None:
+    """Show the queue tree with quotas and use."""
+    from queue_manager.cli.views import show_queues
+
+    show_queues(_client(server, token), output)
+
+
+@app.command()
+def workloads(
+    queue: Annotated[str, typer.Option(help="Name or path of a queue.", show_default=False)] = "",
+    cohort: Annotated[str, typer.Option(help="Name or path of a cohort: all queues below.", show_default=False)] = "",
+    state: Annotated[
+        list[str] | None, typer.Option(help="waiting, running ...; repeatable.", show_default=False)
+    ] = None,
+    user: Annotated[str, typer.Option(help="Who submitted it.", show_default=False)] = "",
+    kind: Annotated[str, typer.Option(help="TrainJob, JobSet or Job.", show_default=False)] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace.", show_default=False)] = "",
+    text: Annotated[str, typer.Option(help="Part of the name.", show_default=False)] = "",
+    limit: Annotated[int, typer.Option(min=0, help="At most so many; 0 for all.")] = 100,
+    server: Server = DEFAULT_SERVER,
+    token: Token = "",
+    output: Output = Format.TABLE,
+) -> None:
+    """List workloads with their state and why they wait."""
+    from queue_manager.cli.views import show_workloads
+
+    query = {"queue": queue, "cohort": cohort, "state": state or [], "user": user, "kind": kind}
+    show_workloads(_client(server, token), {**query, "namespace": namespace, "text": text}, limit, output)
+
+
+@app.command()
+def explain(
+    workload: Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The job.")],
+    kind: Annotated[str, typer.Option(help="When jobs of several kinds have this name.", show_default=False)] = "",
+    server: Server = DEFAULT_SERVER,
+    token: Token = "",
+    output: Output = Format.TABLE,
+) -> None:
+    """Tell why a job waits: every blocker with numbers, who holds what, its position."""
+    from queue_manager.cli.views import show_explanation
+
+    show_explanation(_client(server, token), workload, kind, output)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from importlib.metadata import version as of
+
+    print(of("queue-manager"))
+
+
+def _client(server: str, token: str) -> Client:
+    return Client(server, token)
+
+
+def _need(value: str, option: str, variable: str) -> None:
+    if not value:
+        raise typer.BadParameter(f"give {option}, or set {variable}", param_hint=option)
+
+
+def main() -> NoReturn:
+    """Entry point: exit code 0 ok, 1 failed, 2 bad use."""
+    try:
+        app(standalone_mode=True)
+    except CommandError as error:
+        fail(error)
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough.
+        sys.stderr.close()
+        sys.exit(0)
+    sys.exit(0)
+
+
+def fail(error: CommandError) -> NoReturn:
+    """Prints the error with all its findings and ends with exit code 1."""
+    from queue_manager.cli.output import finding_text, print_error
+
+    findings = [finding_text(each) for each in getattr(error, "errors", ())]
+    more = getattr(error, "error_count", 0) - len(findings)
+    if more > 0:
+        findings.append(f"... and {more} more")
+    print_error(error.message, error.hint, findings)
+    sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

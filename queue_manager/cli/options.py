@@ -1,0 +1,65 @@
+"""Options of the commands that run a role, as `up.py` and `serve.py` take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ClusterKind(StrEnum):
+    """What `up` works on."""
+
+    SIMULATED = "simulated"
+    KUBECONFIG = "kubeconfig"
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """`up`: all roles in one process tree. An empty `database` means the embedded one in `data`."""
+
+    cluster: ClusterKind = ClusterKind.SIMULATED
+    host: str = "127.0.0.1"
+    port: int = 8080
+    data: str = ""
+    demo: bool = False
+    webhook_url: str = ""
+    database: str = ""
+    kubeconfig: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerOptions:
+    """`controller`: watches, decides, writes; one of several leads. On `host:port` are /metrics and health.
+
+    With a `namespace` it also holds the Kubernetes Lease there.
+    """
+
+    database: str = ""
+    kubeconfig: str = ""
+    host: str = "127.0.0.1"
+    port: int = 8081
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiOptions:
+    """`api`: REST and the web page."""
+
+    database: str = ""
+    host: str = "127.0.0.1"
+    port: int = 8080
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookOptions:
+    """`webhook`: admission webhooks over HTTPS; its Service and Secret are in `namespace`.
+
+    A `url` is registered in place of the Service.
+    """
+
+    database: str = ""
+    kubeconfig: str = ""
+    host: str = "127.0.0.1"
+    port: int = 8443
+    namespace: str = ""
+    url: str = ""

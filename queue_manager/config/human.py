@@ -1,0 +1,36 @@
+"""Amounts and times for people: short, rounded to three digits, never with a unit that has to be known first."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from queue_manager.engine import quantities
+
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
+def amount(resource: str, value: int) -> str:
+    """`12`, `1.5` (CPUs), `1.25Ti` (bytes); exact when that is short, rounded otherwise."""
+    exact = quantities.show(resource, value)
+    if len(exact) <= 7 or resource == quantities.CPU:
+        return exact
+    if resource == "memory" or resource.endswith("storage") or resource.startswith("hugepages-"):
+        size, unit = float(value), 0
+        while abs(size) >= 1000 and unit < len(_BINARY) - 1:
+            size, unit = size / 1024, unit + 1
+        return f"{size:.3g}{_BINARY[unit]}"
+    return f"{value:,}".replace(",", "\u202f")
+
+
+def resource_name(resource: str) -> str:
+    """`gpu` of `nvidia.com/gpu`: the vendor is told by the flavor."""
+    return resource.rpartition("/")[2]
+
+
+def age(since: datetime, now: datetime) -> str:
+    """`5s`, `12m`, `3h`, `4d`: the largest unit of which there are at least two, else the next."""
+    seconds = max(0, int((now - since) / timedelta(seconds=1)))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
