@@ -26,6 +26,8 @@ OVERRIDES = PREFIX + "overrides"
 """Ours, on a TrainJob before v2.2: the list entries that we wrote, as JSON; its lists have no keys to know ours by."""
 ORIGINAL = PREFIX + "original"
 """Ours, on a JobSet or Job: what to undo in its pod templates, as JSON."""
+REBUILT = PREFIX + "rebuilt"
+"""Ours, on a TrainJob: the edit of the runtime for which its JobSet was made anew, so that this happens once."""
 
 TOPOLOGY_KEYS = {
     REQUIRED_TOPOLOGY: TopologyMode.REQUIRED,
@@ -40,13 +42,13 @@ OTHERS = tuple(
     PREFIX + name
     for name in ("state", "message", "user", "user-groups", "checkpointed-at", "pod-group", "pod-group-size")
 )
-OWN = (PLACEMENT, OVERRIDES, ORIGINAL)
+OWN = (PLACEMENT, OVERRIDES, ORIGINAL, REBUILT)
 KNOWN = (*TOPOLOGY_KEYS, *NOT_YET, *OTHERS, *OWN, PODSET_GROUP, MIN_COUNT, MAX_RUN_TIME)
 KNOWN_LABELS = (QUEUE_LABEL, PRIORITY_CLASS_LABEL, MANAGED_LABEL, PREFIX + "pod-group")
 
 _LABEL_KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+")
+_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?[smhd])+")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 

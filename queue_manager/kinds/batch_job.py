@@ -9,7 +9,7 @@ from queue_manager.cluster.port import JOBS, Object, PatchType
 from queue_manager.engine.workload import PodGroup
 from queue_manager.kinds import annotations as keys
 from queue_manager.kinds import patches, pod_template, template_edit
-from queue_manager.kinds.fields import View, condition
+from queue_manager.kinds.fields import View, condition, status_of, suspended, told
 from queue_manager.kinds.kind import (
     Done,
     Finished,
@@ -52,7 +52,7 @@ class JobKind:
 
     def is_suspended(self, obj: Object) -> bool:
         """`spec.suspend`."""
-        return (obj.get("spec") or {}).get("suspend") is True
+        return suspended(obj)
 
     @patches.guarded
     def suspend_on_create(self, obj: Object, lookup: Lookup) -> list[Object]:
@@ -65,10 +65,9 @@ class JobKind:
     def next_start(self, obj: Object, placement: Placement, lookup: Lookup, *, refused: str = "") -> Step:
         """As in `Kind.next_start`; the node selector becomes required node affinity, fewer pods a lower parallelism."""
         operations = self._placing(obj, placement.get(POD_SET, PodPlacement(0)))
-        suspended = self.is_suspended(obj)
-        if not suspended and not operations:
-            return Done()
-        if not suspended:
+        if not self.is_suspended(obj):
+            if not operations:
+                return Done()
             operations = [*patches.unchanged(obj), patches.put(True, "spec", "suspend")]
             return patches.write(obj, JOBS, operations, "suspends the Job again: it was started without its placement")
         if refused and operations and _start_time(obj):
@@ -112,8 +111,7 @@ class JobKind:
 
     def is_active(self, obj: Object, lookup: Lookup | None = None) -> bool:
         """As in `Kind.is_active`; terminating pods count, `active` leaves them out."""
-        status = View(obj)["status"]
-        return _told(status["active"]) > 0 or _told(status["terminating"]) > 0
+        return told(status_of(obj), "active") > 0 or told(status_of(obj), "terminating") > 0
 
     def pods_ready(self, obj: Object, lookup: Lookup | None = None) -> bool:
         """As in `Kind.pods_ready`."""
@@ -121,7 +119,7 @@ class JobKind:
             needed = width(View(obj)) - finished_width(View(obj))
         except Unresolvable:
             return False
-        return not self.is_suspended(obj) and _told(View(obj).at("status", "ready")) >= needed
+        return not self.is_suspended(obj) and told(status_of(obj), "ready") >= needed
 
     def finished(self, obj: Object) -> Finished | None:
         """Complete or Failed is True; SuccessCriteriaMet and FailureTarget come earlier, with pods still there."""
@@ -158,10 +156,10 @@ def finished_width(job: View) -> int:
     """How much of the width is not needed any more, from 0 to the width (kueue#13117: completions can be lowered)."""
     full = width(job)
     spec, status = job["spec"], job["status"]
-    succeeded = _told(status["succeeded"])
+    succeeded = told(status.mapping(), "succeeded")
     if not spec["completions"].given:
         # A work queue: after the first success no pod is started any more.
-        return max(0, full - _told(status["active"])) if succeeded else 0
+        return max(0, full - told(status.mapping(), "active")) if succeeded else 0
     completions = spec["completions"].count(0)
     if spec["completionMode"].text() == "Indexed":
         done = indexes(status["completedIndexes"], completions) | indexes(status["failedIndexes"], completions)
@@ -180,14 +178,8 @@ def indexes(field: View, completions: int) -> set[int]:
     return found
 
 
-def _told(field: View) -> int:
-    """A count of the status; what can't be read counts as none."""
-    value = field.value
-    return value if isinstance(value, int) and value > 0 else 0
-
-
 def _start_time(obj: Object) -> bool:
-    return bool((obj.get("status") or {}).get("startTime"))
+    return bool(status_of(obj).get("startTime"))
 
 
 def _forget_start(obj: Object) -> Write:

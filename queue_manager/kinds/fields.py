@@ -133,9 +133,27 @@ def is_controlled_by(obj: Mapping[str, Any], uid: str) -> bool:
     return owner is not None and bool(uid) and owner.get("uid") == uid
 
 
+def suspended(obj: Mapping[str, Any]) -> bool:
+    """`spec.suspend`. Never asked from the conditions: they lag behind it."""
+    spec = obj.get("spec")
+    return isinstance(spec, dict) and spec.get("suspend") is True
+
+
+def status_of(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The status, {} where there is none; the controllers write it, so bad parts are read as missing."""
+    status = obj.get("status")
+    return status if isinstance(status, dict) else {}
+
+
+def told(status: Mapping[str, Any] | None, key: str) -> int:
+    """A count of a status, 0 where nothing is told."""
+    value = (status or {}).get(key)
+    return value if isinstance(value, int) and value > 0 else 0
+
+
 def condition(obj: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
     """The status condition of that type if it is True. The last condition of the list says nothing (sdk#803)."""
-    conditions = (obj.get("status") or {}).get("conditions") or []
+    conditions = status_of(obj).get("conditions")
     for entry in conditions if isinstance(conditions, list) else []:
         if isinstance(entry, dict) and entry.get("type") == kind and entry.get("status") == "True":
             return entry

@@ -8,7 +8,7 @@ from typing import Any
 from queue_manager.cluster.port import JOB_SETS, JOBS, Object
 from queue_manager.kinds import annotations as keys
 from queue_manager.kinds import patches, pod_template, replicated_jobs, template_edit
-from queue_manager.kinds.fields import View, condition
+from queue_manager.kinds.fields import View, condition, suspended
 from queue_manager.kinds.kind import (
     Done,
     Finished,
@@ -41,7 +41,7 @@ class JobSetKind:
 
     def is_suspended(self, obj: Object) -> bool:
         """`spec.suspend`."""
-        return (obj.get("spec") or {}).get("suspend") is True
+        return suspended(obj)
 
     @patches.guarded
     def suspend_on_create(self, obj: Object, lookup: Lookup) -> list[Object]:

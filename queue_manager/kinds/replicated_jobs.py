@@ -9,7 +9,7 @@ from typing import Any
 from queue_manager.cluster.port import JOBS, Object
 from queue_manager.engine.workload import PodGroup, TopologyRequest
 from queue_manager.kinds import pod_template, stages
-from queue_manager.kinds.fields import View, condition, is_controlled_by
+from queue_manager.kinds.fields import View, condition, is_controlled_by, status_of, told
 from queue_manager.kinds.kind import Lookup, Placement, Resolved, Unresolvable
 from queue_manager.kinds.pod_template import Defaults
 
@@ -95,24 +95,19 @@ def resolve(
 
 def statuses(job_set: Object) -> dict[str, Mapping[str, Any]]:
     """`status.replicatedJobsStatus` by name; its order there is not defined."""
-    entries = (job_set.get("status") or {}).get("replicatedJobsStatus") or []
-    return {entry["name"]: entry for entry in entries if isinstance(entry, dict) and "name" in entry}
-
-
-def number(status: Mapping[str, Any] | None, key: str) -> int:
-    """A count of a status entry, 0 where nothing is told."""
-    value = (status or {}).get(key)
-    return value if isinstance(value, int) and value > 0 else 0
+    entries = status_of(job_set).get("replicatedJobsStatus")
+    named = [entry for entry in (entries if isinstance(entries, list) else []) if isinstance(entry, dict)]
+    return {entry["name"]: entry for entry in named if isinstance(entry.get("name"), str)}
 
 
 def reclaimable(job_set: Object) -> dict[str, int]:
     """Pods of child Jobs that have succeeded. Nothing while a restart may be on its way: it runs them again (D11)."""
     found = statuses(job_set)
-    if condition(job_set, "RestartingJobSet") or any(number(entry, "failed") for entry in found.values()):
+    if condition(job_set, "RestartingJobSet") or any(told(entry, "failed") for entry in found.values()):
         return {}
     pods = {}
     for job in replicated_jobs(View(job_set)["spec"]):
-        succeeded = min(number(found.get(job.name), "succeeded"), job.replicas)
+        succeeded = min(told(found.get(job.name), "succeeded"), job.replicas)
         if succeeded and job.pods_per_job:
             pods[job.name] = succeeded * job.pods_per_job
     return pods
@@ -120,7 +115,7 @@ def reclaimable(job_set: Object) -> dict[str, int]:
 
 def is_active(job_set: Object) -> bool:
     """Whether a child Job has pods that are not being deleted."""
-    return any(number(entry, "active") for entry in statuses(job_set).values())
+    return any(told(entry, "active") for entry in statuses(job_set).values())
 
 
 def all_ready(job_set: Object) -> bool:
@@ -130,11 +125,10 @@ def all_ready(job_set: Object) -> bool:
     """
     found = statuses(job_set)
     jobs = replicated_jobs(View(job_set)["spec"])
-    done = {job.name: number(found.get(job.name), "succeeded") >= job.replicas for job in jobs}
+    done = {job.name: told(found.get(job.name), "succeeded") >= job.replicas for job in jobs}
     started = [job for job in jobs if all(done.get(entry.on, False) for entry in job.depends_on if entry.complete)]
     return bool(found) and all(
-        number(found.get(job.name), "ready") + number(found.get(job.name), "succeeded") >= job.replicas
-        for job in started
+        told(found.get(job.name), "ready") + told(found.get(job.name), "succeeded") >= job.replicas for job in started
     )
 
 

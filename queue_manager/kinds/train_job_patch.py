@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 from queue_manager.cluster.port import Object
@@ -16,6 +17,8 @@ from queue_manager.kinds.trainer_api import Generation
 
 Content = list[dict[str, Any]]
 """What we write: replicated job patches in `runtimePatches`, whole entries in the older lists. [] for nothing."""
+
+NO_NOTES: Mapping[str, str] = {}
 
 
 def patch_entry(obj: Object, api: Generation) -> PatchEntry:
@@ -48,8 +51,8 @@ class PatchEntry(ABC):
         """What is to be there for this placement; `spec` is the JobSet spec without ours. Raises Unresolvable."""
 
     @abstractmethod
-    def fill(self, wanted: Content, placement: Placement) -> list[Operation]:
-        """Operations that make it so, with tests that nobody changed the list meanwhile."""
+    def fill(self, wanted: Content, placement: Placement, notes: Mapping[str, str] = NO_NOTES) -> list[Operation]:
+        """Operations that make it so, with tests that nobody changed the list meanwhile. `notes`: more annotations."""
 
     @abstractmethod
     def clear(self) -> tuple[list[Operation], str]:
@@ -83,9 +86,7 @@ class PatchEntry(ABC):
         written, _, content = self.mark.partition(".")
         if self.mark and written == placement_digest(placement) and content != patches.digest(self.present()):
             path = f"spec.{self.api.field}"
-            message = (
-                f"{path}: the placement was written, but it is not there: the API server dropped it or it was removed"
-            )
+            message = f"{path}: the placement was written but is not there: the API server dropped it or it was removed"
             raise Unresolvable("PlacementLost", path, message)
 
     def job_patches(self, spec: View, placement: Placement) -> list[tuple[str, dict[str, Any]]]:
@@ -158,9 +159,9 @@ class _Keyed(PatchEntry):
             return self._append({"manager": MANAGER})
         return self._empty()
 
-    def fill(self, wanted: Content, placement: Placement) -> list[Operation]:
+    def fill(self, wanted: Content, placement: Placement, notes: Mapping[str, str] = NO_NOTES) -> list[Operation]:
         content = {"template": {"spec": {"replicatedJobs": wanted}}}
-        noted = patches.put_annotations(self.obj, {keys.PLACEMENT: mark(placement, wanted)})
+        noted = patches.put_annotations(self.obj, {**notes, keys.PLACEMENT: mark(placement, wanted)})
         if not wanted:
             return [*self._empty(), *noted]
         if self.index is None:
@@ -234,27 +235,24 @@ class _Listed(PatchEntry):
         if not self.api.one_target:
             return
         for index, entry in enumerate(self.entries):
-            if index in self.indexes:
-                continue
-            for target in entry["targetJobs"].items():
-                if target["name"].text() == name:
-                    message = (
-                        f"{target.path}: this Trainer allows one entry for {name!r}, and the placement needs its own"
-                    )
-                    raise Unresolvable("OverrideTaken", target.path, message)
+            targets = [target["name"] for target in entry["targetJobs"].items()] if index not in self.indexes else []
+            for field in targets:
+                if field.text() == name:
+                    message = f"{field.path}: this Trainer allows one entry for {name!r}, the placement needs its own"
+                    raise Unresolvable("OverrideTaken", field.path, message)
 
     def overruled(self) -> bool:
         return self.indexes != list(range(len(self.entries) - len(self.indexes), len(self.entries)))
 
-    def fill(self, wanted: Content, placement: Placement) -> list[Operation]:
+    def fill(self, wanted: Content, placement: Placement, notes: Mapping[str, str] = NO_NOTES) -> list[Operation]:
         operations = self._take_out()
         if wanted and not self.list.given:
             operations.append(patches.put(wanted, "spec", self.api.field))
         else:
             operations += [patches.put(entry, "spec", self.api.field, "-") for entry in wanted]
         kept = json.dumps(wanted, sort_keys=True) if wanted else ""
-        notes = {keys.OVERRIDES: kept, keys.PLACEMENT: mark(placement, wanted)}
-        return [*operations, *patches.put_annotations(self.obj, notes)]
+        own = {keys.OVERRIDES: kept, keys.PLACEMENT: mark(placement, wanted)}
+        return [*operations, *patches.put_annotations(self.obj, {**notes, **own})]
 
     def clear(self) -> tuple[list[Operation], str]:
         noted = patches.put_annotations(self.obj, {keys.OVERRIDES: "", keys.PLACEMENT: ""})

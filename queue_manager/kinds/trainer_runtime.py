@@ -80,16 +80,19 @@ def has_snapshot(obj: Object, lookup: Lookup) -> bool:
     return found is not None and is_controlled_by(found, obj["metadata"].get("uid", ""))
 
 
-def was_edited_since(runtime: Runtime, job_set: Object) -> bool:
-    """Whether the live runtime was written after the JobSet was made; False where that can't be told.
+def may_have_changed(runtime: Runtime, job_set: Object) -> bool:
+    """Whether the live runtime may have been edited, or made anew, after the JobSet was made from it.
 
-    Told from `metadata.managedFields`, times of whole seconds.
+    The generation counts edits; their time stands only in `managedFields`, which a cache may have dropped.
     """
     if runtime.snapshot:
         return False
-    fields = runtime.view.at("metadata", "managedFields").items()
-    edited = max((entry["time"].text() for entry in fields if entry["subresource"].text() != "status"), default="")
-    return bool(edited) and edited >= str(job_set["metadata"].get("creationTimestamp") or "")
+    metadata = runtime.view["metadata"]
+    made = str(job_set["metadata"].get("creationTimestamp") or "")
+    if metadata["generation"].integer(1) <= 1:
+        return metadata["creationTimestamp"].text() > made
+    times = [entry["time"].text() for entry in metadata["managedFields"].items() if not entry["subresource"].given]
+    return not times or max(times) >= made
 
 
 def differs(obj: Object, spec: View, job_set: Object) -> bool:

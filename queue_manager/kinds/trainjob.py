@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from queue_manager.cluster.port import JOB_SETS, TRAIN_JOBS, Object
 from queue_manager.engine.workload import TopologyRequest
 from queue_manager.kinds import annotations as keys
 from queue_manager.kinds import patches, pod_template, replicated_jobs
-from queue_manager.kinds.fields import View, condition, is_controlled_by
+from queue_manager.kinds.fields import View, condition, is_controlled_by, status_of, suspended, told
 from queue_manager.kinds.kind import (
     PREFIX,
     Done,
@@ -31,7 +32,7 @@ from queue_manager.kinds.trainer_runtime import (
     find_runtime,
     has_snapshot,
     job_set_spec,
-    was_edited_since,
+    may_have_changed,
 )
 
 
@@ -72,7 +73,7 @@ class TrainJobKind:
 
     def is_suspended(self, obj: Object) -> bool:
         """`spec.suspend`; the conditions lag behind it and keep their place in the list (sdk#803)."""
-        return (obj.get("spec") or {}).get("suspend") is True
+        return suspended(obj)
 
     @patches.guarded
     def suspend_on_create(self, obj: Object, lookup: Lookup) -> list[Object]:
@@ -97,21 +98,25 @@ class TrainJobKind:
         entry = patch_entry(obj, api)
         if not self.is_suspended(obj):
             return _running(obj, entry, placement)
+        if self.is_active(obj, lookup):
+            # Trainer refuses patches as long as its JobSet counts active jobs.
+            return Wait("the jobs of an earlier start to end")
         runtime = find_runtime(obj, api, lookup)
         spec = job_set_spec(obj, runtime, api, without_ours=entry.recorded)
         wanted = entry.content(spec, placement)
         rebuild = _rebuild(obj, runtime, spec, placement, lookup)
+        notes = {keys.REBUILT: rebuild.note} if rebuild and rebuild.note else {}
+        operations = patches.put_annotations(obj, notes)
         if not entry.holds(wanted, placement):
             entry.refuse_lost(placement)
-            operations = [*patches.unchanged(obj), *entry.fill(wanted, placement)]
-            if api.one_write and not refused and rebuild is None:
-                operations.append(patches.put(False, "spec", "suspend"))
-                return patches.write(obj, TRAIN_JOBS, operations, "starts the TrainJob with its placement")
-            return patches.write(obj, TRAIN_JOBS, operations, "writes the placement into the suspended TrainJob")
-        if rebuild is not None:
-            return rebuild
-        operations = [*patches.unchanged(obj), patches.put(False, "spec", "suspend")]
-        return patches.write(obj, TRAIN_JOBS, operations, "starts the TrainJob")
+            operations = entry.fill(wanted, placement, notes)
+        says = "writes the placement into the suspended TrainJob"
+        if not operations and rebuild is not None:
+            return rebuild.step
+        if not operations or (api.one_write and not refused and rebuild is None):
+            says = "starts the TrainJob with its placement" if operations else "starts the TrainJob"
+            operations.append(patches.put(False, "spec", "suspend"))
+        return patches.write(obj, TRAIN_JOBS, [*patches.unchanged(obj), *operations], says)
 
     @patches.guarded
     def next_stop(self, obj: Object, lookup: Lookup, *, drained: bool, refused: str = "") -> Step:
@@ -137,7 +142,7 @@ class TrainJobKind:
     def is_active(self, obj: Object, lookup: Lookup | None = None) -> bool:
         """As in `Kind.is_active`; Trainer v2.0 fills no `jobsStatus`, so the JobSet is asked as well."""
         job_set = _job_set(obj, lookup)
-        return any(replicated_jobs.number(entry, "active") for entry in _jobs_status(obj)) or (
+        return any(told(entry, "active") for entry in _jobs_status(obj)) or (
             job_set is not None and replicated_jobs.is_active(job_set)
         )
 
@@ -151,9 +156,7 @@ class TrainJobKind:
                 return False
         entries = _jobs_status(obj)
         # Without the JobSet the replicas are not known; those that Trainer labels are single.
-        return bool(entries) and all(
-            replicated_jobs.number(entry, "ready") + replicated_jobs.number(entry, "succeeded") > 0 for entry in entries
-        )
+        return bool(entries) and all(told(entry, "ready") + told(entry, "succeeded") > 0 for entry in entries)
 
     def finished(self, obj: Object) -> Finished | None:
         """Complete or Failed is True."""
@@ -195,7 +198,7 @@ def _running(obj: Object, entry: PatchEntry, placement: Placement) -> Step:
 
 
 def _jobs_status(obj: Object) -> list[Mapping[str, object]]:
-    entries = (obj.get("status") or {}).get("jobsStatus") or []
+    entries = status_of(obj).get("jobsStatus")
     return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
@@ -231,8 +234,16 @@ def _refuse_pod_group_policy(runtime: Runtime, spec: View) -> None:
         raise Unresolvable("PodGroupNeverForms", named.path, message)
 
 
-def _rebuild(obj: Object, runtime: Runtime, spec: View, placement: Placement, lookup: Lookup) -> Step | None:
-    """The step that makes the JobSet anew, None where it can take the placement as it is.
+@dataclass(frozen=True, slots=True)
+class _Rebuild:
+    """The step that makes a JobSet anew, taken once the TrainJob carries its placement and this note."""
+
+    step: Step
+    note: str = ""
+
+
+def _rebuild(obj: Object, runtime: Runtime, spec: View, placement: Placement, lookup: Lookup) -> _Rebuild | None:
+    """What to do before the JobSet can take the placement, None where it can.
 
     A child Job keeps every node selector key and gate it ever got: JobSet merges on resume and removes nothing (D4).
     And a JobSet made from a runtime that was edited since can't be updated: Trainer's apply is refused (trainer#3008).
@@ -242,14 +253,22 @@ def _rebuild(obj: Object, runtime: Runtime, spec: View, placement: Placement, lo
         return None
     metadata = job_set["metadata"]
     if metadata.get("deletionTimestamp"):
-        return Wait("the JobSet of an earlier start to be gone")
+        return _Rebuild(Wait("the JobSet of an earlier start to be gone"))
     stale = replicated_jobs.stale_children(job_set, spec, placement, lookup)
     if stale:
-        why = f"{stale[0]['metadata'].get('name')} keeps the placement of an earlier start"
-    elif was_edited_since(runtime, job_set) and differs(obj, spec, job_set):
-        why = f"{runtime.name} was edited after its JobSet was made"
-    else:
+        return _Rebuild(_delete(job_set, f"{stale[0]['metadata'].get('name')} keeps the placement of an earlier start"))
+    if not may_have_changed(runtime, job_set) or not differs(obj, spec, job_set):
         return None
+    # Once for each edit: should we be wrong about what Trainer makes, this must not go on for ever.
+    note = f"{runtime.identity} {metadata.get('uid', '')}"
+    noted = patches.annotation(obj, keys.REBUILT)
+    if noted != note and noted.partition(" ")[0] == runtime.identity:
+        return None
+    return _Rebuild(_delete(job_set, f"{runtime.name} was edited after its JobSet was made"), note)
+
+
+def _delete(job_set: Object, why: str) -> Write:
+    metadata = job_set["metadata"]
     return Write(
         "delete",
         JOB_SETS,
@@ -271,7 +290,7 @@ def _stop_through_job_set(obj: Object, lookup: Lookup, *, drained: bool, refused
             "bring the runtime back, or delete the TrainJob"
         )
         raise Unresolvable("StopRefused", "spec.runtimeRef", message)
-    if (job_set.get("spec") or {}).get("suspend") is not True:
+    if not suspended(job_set):
         operations = [patches.put(True, "spec", "suspend")]
         return patches.write(
             job_set, JOB_SETS, operations, f"suspends the JobSet: Trainer refuses the TrainJob ({refused})"
