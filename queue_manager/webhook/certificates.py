@@ -100,7 +100,11 @@ def _due(certificate: bytes, now: datetime) -> bool:
 
 
 def _expired(certificate: bytes, now: datetime) -> bool:
-    return now >= x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    """Whether it is of no use any more; what can't be read is not either."""
+    try:
+        return now >= x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    except ValueError:
+        return True
 
 
 def _matches(certificate: bytes, key: bytes) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import stat
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -91,12 +92,15 @@ def test_serving_certificate_does_not_outlive_its_authority():
 @pytest.mark.parametrize("part", ["authority", "authority_key", "serving", "serving_key"])
 @pytest.mark.parametrize("content", [b"", b"garbage", "other"])
 def test_damaged_part_is_made_anew(part, content):
-    from dataclasses import replace
-
     made = renew(None, NOW, NAMES)
     damage = getattr(renew(None, NOW, NAMES), part) if content == "other" else content
     again = renew(replace(made, **{part: damage}), NOW, NAMES)
     assert accepted(again, NOW)
+
+
+def test_old_authority_that_cannot_be_read_leaves_the_bundle():
+    made = renew(None, NOW, NAMES)
+    assert renew(replace(made, old_authority=b"garbage"), NOW, NAMES) == made
 
 
 def test_a_new_name_gets_a_new_certificate_and_a_missing_one_does_not():
