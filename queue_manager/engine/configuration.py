@@ -113,7 +113,8 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Leaf of the queue tree. `namespace_selector` None selects no namespace, () every one. `inactive` says why, or ""."""
+    """Leaf of the queue tree. `namespace_selector` None selects no namespace, () every one. `inactive` says why, or
+    ""."""
 
     name: str
     cohort: str = ""
@@ -131,16 +132,21 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """Rules of ours that change outcomes against Kueue's; all on in the product (design, section 5)."""
+    """Rules of ours that change outcomes against Kueue's; all on in the product (design, section 5).
+
+    `implied_topology`: pods without a topology request may use a flavor with a topology next to flavors without one.
+    """
 
     hold_freed_quota: bool = True
     stages: bool = True
     next_flavor_after_topology: bool = True
+    implied_topology: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One consistent configuration, keyed by name. `excluded_prefixes` are resource name prefixes that quota ignores."""
+    """One consistent configuration, keyed by name. `excluded_prefixes` are resource name prefixes that quota
+    ignores."""
 
     topologies: Mapping[str, Topology] = field(default_factory=dict)
     flavors: Mapping[str, Flavor] = field(default_factory=dict)

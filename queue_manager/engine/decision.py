@@ -83,7 +83,8 @@ class PodSetAssignment:
 
     `selector` are the node labels that the pods must carry as node selector: flavor labels and, where the pods lie in
     one domain of the requested level, the labels of that level and of the wider ones. `domains` are planned places
-    (narrowest level; the node when that is the host name), None without topology. `tolerations` are those of its flavors.
+    (narrowest level; the node when that is the host name), None without topology. `tolerations` are those of its
+    flavors. `count` leaves out the `reclaimed` pods, which were on loan when the workload was admitted.
     """
 
     name: str
@@ -93,6 +94,7 @@ class PodSetAssignment:
     levels: tuple[str, ...] = ()
     domains: tuple[DomainCount, ...] | None = None
     tolerations: tuple[Toleration, ...] = ()
+    reclaimed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,8 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The outcome of one pass, in the order decided. `waiting` holds those whose reason was (re)computed in this pass."""
+    """The outcome of one pass, in the order decided. `waiting` holds those whose reason was (re)computed in this
+    pass."""
 
     now: int
     revision: int

@@ -6,74 +6,159 @@ from collections.abc import Iterable, Mapping
 
 from queue_manager.engine.configuration import Cell, Configuration, Node
 from queue_manager.engine.decision import Admission, Plan, Waiting
+from queue_manager.engine.explain import Explainer
+from queue_manager.engine.restore import count_again, settle_places, stub
+from queue_manager.engine.rounds import Pass
+from queue_manager.engine.state import Phase, Record, State
+from queue_manager.engine.tree import NOW
 from queue_manager.engine.workload import Workload
 
 
 class Engine:
     """Holds one state; every method is deterministic and leaves the state consistent.
 
-    Lifecycle of a workload, as told by the caller: `upsert_workload` (waits) -> `plan` admits it, or `restore_admission`
-    after a restart -> `evict` (draining: still charged, still on its nodes) -> `release` (nothing is charged; it waits again
-    unless removed). `plan` itself marks what it evicts as draining and holds what they free for the preemptor.
+    Lifecycle of a workload, as told by the caller: `upsert_workload` (waits) -> `plan` admits it, or
+    `restore_admission` after a restart -> `evict` (draining: still charged, still on its nodes) -> `release`
+    (nothing is charged; it waits again unless removed). `plan` itself marks what it evicts as draining and holds
+    what they free for the preemptor.
     """
+
+    def __init__(self) -> None:
+        self._state = State()
 
     def configure(self, configuration: Configuration) -> None:
         """Replaces the configuration; running workloads stay charged even where they are over quota now."""
-        raise NotImplementedError
+        self._state.configure(configuration)
+        self._final()
 
     def upsert_node(self, node: Node) -> None:
         """Adds a node or replaces what is known of it."""
-        raise NotImplementedError
+        if self._state.fleet.upsert(node):
+            self._state.nodes_changed = True
+        self._final()
 
     def remove_node(self, name: str) -> None:
         """Forgets a node; unknown names are ignored."""
-        raise NotImplementedError
+        if self._state.fleet.remove(name):
+            self._state.nodes_changed = True
+        self._final()
 
     def upsert_workload(self, workload: Workload) -> None:
         """Adds a waiting workload or replaces its request. An admitted one keeps its admission and charge; changed
         `reclaimed` counts of its pod sets change the charge at once."""
-        raise NotImplementedError
+        state = self._state
+        record = state.records.get(workload.uid)
+        if record is None:
+            record = state.records[workload.uid] = Record(workload)
+            state.enqueue(record)
+        elif record.workload != workload:
+            if record.phase is Phase.WAITING:
+                self._leave(record)
+                record.workload = workload
+                state.enqueue(record)
+            else:
+                record.workload = workload
+                count_again(state, record)
+        self._final()
 
     def remove_workload(self, uid: str) -> None:
         """Forgets a workload and everything it holds; unknown uids are ignored."""
-        raise NotImplementedError
+        record = self._state.records.get(uid)
+        if record is not None:
+            self._leave(record)
+            self._state.clear(record)
+            del self._state.records[uid]
+        self._final()
 
     def suspend_workload(self, uid: str, held: bool) -> None:
         """A held workload is kept but never tried (user's hold, unresolvable pod sets)."""
-        raise NotImplementedError
+        record = self._state.records.get(uid)
+        if record is not None and record.held != held:
+            if held:
+                self._leave(record)
+            record.held = held
+            record.reported = None
+            self._state.enqueue(record)
+        self._final()
 
     def restore_admission(self, admission: Admission, *, draining: bool = False, evicted_by: str = "") -> None:
-        """Charges an admission made earlier (restart, adoption), even over quota. With `draining` it is on its way out."""
-        raise NotImplementedError
+        """Charges an admission made earlier (restart, adoption), even over quota. With `draining` it is on its way
+        out."""
+        state = self._state
+        record = state.records.get(admission.uid)
+        if record is None:
+            record = state.records[admission.uid] = Record(stub(admission))
+        self._leave(record)
+        state.clear(record)
+        record.admission = admission
+        record.phase = Phase.ADMITTED
+        count_again(state, record)
+        if draining:
+            state.drain(record, evicted_by)
+        self._final()
 
     def bind(self, uid: str, pod_set: str, nodes: Mapping[str, int]) -> None:
         """Says where the pods of an admitted pod set are bound: node -> count. They count there; the rest of the count
         stays on planned nodes."""
-        raise NotImplementedError
+        record = self._state.records.get(uid)
+        if record is not None and record.admission is not None and record.bound.get(pod_set) != nodes:
+            record.bound = {**record.bound, pod_set: dict(nodes)}
+            count_again(self._state, record)
+        self._final()
 
     def evict(self, uid: str) -> None:
         """Marks an admitted workload as draining (evicted or finished, pods still there)."""
-        raise NotImplementedError
+        record = self._state.records.get(uid)
+        if record is not None and record.phase is Phase.ADMITTED:
+            self._state.drain(record, "")
+        self._final()
 
     def release(self, uid: str) -> None:
         """Its pods are gone: its charge and its nodes are free."""
-        raise NotImplementedError
+        record = self._state.records.get(uid)
+        if record is not None and record.phase is not Phase.WAITING:
+            self._state.clear(record)
+            self._state.enqueue(record)
+        self._final()
 
     def plan(self, now: int) -> Plan:
         """Plays rounds until one changes nothing and applies the outcome to the state.
 
-        `now` is in microseconds. The plan stays revocable until the next change of state: see `revoke`.
+        `now` is in microseconds. The plan stays revocable until the next change of state: see `revoke`. Without the
+        policy `hold_freed_quota` a plan ends with the first round that decides something, as a cycle of Kueue does.
         """
-        raise NotImplementedError
+        self._final()
+        settle_places(self._state)
+        return Pass(self._state, now).run()
 
     def revoke(self, uids: Iterable[str] | None = None) -> None:
-        """Takes the last plan back (all of it, or the decisions about `uids`): its commit was refused."""
-        raise NotImplementedError
+        """Takes the last plan back: its commit was refused. Decisions of a plan build on each other, so all of it
+        goes, also when only some `uids` were refused; the next `plan` decides anew. Does nothing if the state has
+        changed since."""
+        if uids is None or any(True for _ in uids):
+            self._state.log.revert(0)
 
     def explain(self, uid: str, now: int) -> Waiting | None:
         """Why the workload waits, with every blocker; None when it does not wait."""
-        raise NotImplementedError
+        record = self._state.records.get(uid)
+        if record is None:
+            return None
+        mark = self._state.log.mark()
+        try:
+            return Explainer(self._state).explain(record)
+        finally:
+            self._state.log.revert(mark)
 
     def usage(self) -> Mapping[str, Mapping[Cell, int]]:
         """Charged amounts, draining included, by name of queue or cohort (what the subtree has charged) and cell."""
-        raise NotImplementedError
+        return self._state.totals(NOW)
+
+    def _leave(self, record: Record) -> None:
+        """Takes a waiting workload out of wherever it waits, with what is held for it."""
+        if record.hold is not None:
+            self._state.drop_hold(record)
+        if record.phase is Phase.WAITING:
+            self._state.dequeue(record)
+
+    def _final(self) -> None:
+        self._state.log.forget()

@@ -70,8 +70,8 @@ class PodSet:
     """`count` equal pods.
 
     `stages` is the closed interval of stages in which its pods can run: pod sets whose intervals overlap may run at the
-    same time and are charged together; the charge of a workload is the greatest need over its stages (design, section 4).
-    `reclaimed` pods have finished and are on loan to others; they are not counted while the loan stands.
+    same time and are charged together; the charge of a workload is the greatest need over its stages (design,
+    section 4). `reclaimed` pods have finished and are on loan to others; they are not counted while the loan stands.
     `min_count` is set only for kinds that can run smaller.
     """
 
@@ -98,7 +98,8 @@ class GroupPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PodGroup:
-    """Pod sets that form one gang (or a basic group). Its topology request lies around those of its pod sets (nested)."""
+    """Pod sets that form one gang (or a basic group). Its topology request lies around those of its pod sets
+    (nested)."""
 
     name: str
     pod_sets: tuple[PodSet, ...]

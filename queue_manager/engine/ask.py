@@ -1,0 +1,144 @@
+"""What one shape of workload asks for, prepared once for all workloads of the shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from queue_manager.engine.configuration import Cell, Configuration
+from queue_manager.engine.quantities import PODS
+from queue_manager.engine.workload import PodSet, Requests, Workload
+
+Shape = tuple[object, ...]
+"""Workloads of equal shape in one queue differ in nothing that decides whether they can be admitted, save their age."""
+
+
+def _pod_set_shape(pod_set: PodSet) -> Shape:
+    return (
+        pod_set.name,
+        pod_set.count,
+        pod_set.reclaimed,
+        tuple(sorted(pod_set.requests.items())),
+        pod_set.stages,
+        pod_set.min_count,
+        tuple(sorted(pod_set.node_selector.items())),
+        pod_set.node_affinity,
+        pod_set.tolerations,
+        pod_set.topology,
+        pod_set.podset_group,
+        pod_set.host_ports,
+    )
+
+
+def shape_of(workload: Workload) -> Shape:
+    """The shape of a workload: all it asks for, and its rank."""
+    groups = tuple(
+        (g.name, g.policy, g.minimum, g.topology, tuple(_pod_set_shape(p) for p in g.pod_sets))
+        for g in workload.pod_groups
+    )
+    return (workload.priority, workload.may_preempt, workload.topology, groups)
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetAsk:
+    """One pod set as the engine counts it: `requests` of one pod without excluded resources, `stages` as policy has
+    it."""
+
+    pod_set: PodSet
+    group: int
+    count: int
+    least: int
+    requests: Requests
+    node_requests: Requests
+    stages: tuple[int, int]
+
+    @property
+    def name(self) -> str:
+        """The pod set's name."""
+        return self.pod_set.name
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """All pod sets of a workload; `units` are indexes of pod sets that must share flavors and a domain."""
+
+    workload: Workload
+    pod_sets: tuple[PodSetAsk, ...]
+    units: tuple[tuple[int, ...], ...]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Full size: the count of each pod set without reclaimed pods."""
+        return tuple(pod_set.count for pod_set in self.pod_sets)
+
+    @property
+    def shrinkable(self) -> int:
+        """By how many pods the workload could be smaller."""
+        return sum(pod_set.count - pod_set.least for pod_set in self.pod_sets)
+
+    def shrunk(self, steps: int) -> tuple[int, ...]:
+        """Counts after `steps` of `shrinkable` steps, all pod sets in proportion (kueue.md 2.5, partial admission)."""
+        total = self.shrinkable
+        return tuple(p.count - (p.count - p.least) * steps // total for p in self.pod_sets)
+
+
+def ask_of(workload: Workload, configuration: Configuration) -> Ask:
+    """Prepares a workload under a configuration."""
+    pod_sets = [
+        _pod_set_ask(pod_set, group, configuration)
+        for group, pod_group in enumerate(workload.pod_groups)
+        for pod_set in pod_group.pod_sets
+    ]
+    units: dict[tuple[int, str], list[int]] = {}
+    for index, pod_set in enumerate(pod_sets):
+        shared = pod_set.pod_set.podset_group
+        units.setdefault((pod_set.group, shared) if shared else (-1 - index, ""), []).append(index)
+    return Ask(workload, tuple(pod_sets), tuple(tuple(unit) for unit in units.values()))
+
+
+def _pod_set_ask(pod_set: PodSet, group: int, configuration: Configuration) -> PodSetAsk:
+    requests = {
+        resource: amount
+        for resource, amount in pod_set.requests.items()
+        if not resource.startswith(configuration.excluded_prefixes or ("\0",))
+    }
+    count = max(0, pod_set.count - pod_set.reclaimed)
+    least = count if pod_set.min_count is None else min(count, max(0, pod_set.min_count - pod_set.reclaimed))
+    stages = pod_set.stages if configuration.policies.stages else (0, 0)
+    on_node = {resource: amount for resource, amount in requests.items() if amount > 0}
+    on_node[PODS] = max(1, on_node.get(PODS, 0))
+    return PodSetAsk(pod_set, group, count, least, requests, on_node, stages)
+
+
+class StageSums:
+    """Amounts by key and stage; pod sets that can run together are summed, the charge is the greatest need of a stage.
+
+    The greatest sum of closed intervals is reached where some interval starts, so only these stages are kept.
+    """
+
+    __slots__ = ("_starts", "_sums")
+
+    def __init__(self, stages: Iterable[tuple[int, int]]) -> None:
+        self._starts = sorted({first for first, _ in stages})
+        self._sums: dict[Cell, list[int]] = {}
+
+    def add(self, cell: Cell, stages: tuple[int, int], amount: int) -> None:
+        """Adds what one pod set needs of a cell while it runs."""
+        sums = self._sums.setdefault(cell, [0] * len(self._starts))
+        for index, start in enumerate(self._starts):
+            if stages[0] <= start <= stages[1]:
+                sums[index] += amount
+
+    def with_more(self, cell: Cell, more: Sequence[tuple[tuple[int, int], int]]) -> int:
+        """The charge of a cell if pod sets with these stages and amounts were added."""
+        sums = self._sums.get(cell)
+        if len(self._starts) == 1:
+            return (sums[0] if sums else 0) + sum(amount for _, amount in more)
+        return max(
+            (sums[index] if sums else 0) + sum(amount for (first, last), amount in more if first <= start <= last)
+            for index, start in enumerate(self._starts)
+        )
+
+    def charge(self) -> dict[Cell, int]:
+        """The charge of every cell; cells with nothing to charge are left out."""
+        return {cell: greatest for cell, sums in self._sums.items() if (greatest := max(sums)) > 0}

@@ -1,0 +1,223 @@
+"""Flavor choice (kueue.md 2.5): which flavor each resource takes, and whether it fits, needs preemption or cannot be.
+
+Decisions are made in the FUTURE view of the tree (see there). What fits there but not NOW is `DEFERRED`: it only has
+to wait until something that already drains is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from queue_manager.engine.ask import StageSums
+from queue_manager.engine.configuration import (
+    Cell,
+    FlavorFungibility,
+    FlavorPreference,
+    PreemptionPolicy,
+    Queue,
+)
+from queue_manager.engine.decision import Reason
+from queue_manager.engine.prepared import Need, Prepared
+from queue_manager.engine.tree import EMPTY, FUTURE, NOW, TreeNode
+
+
+class Mode(IntEnum):
+    """How a request can be met, worst first."""
+
+    NO_FIT = 0
+    NO_CANDIDATES = 1
+    PREEMPT = 2
+    RECLAIM = 3
+    DEFERRED = 4
+    FIT = 5
+
+
+SEVERITY = (
+    Reason.TOPOLOGY_PLACEMENT_FAILED,
+    Reason.WAITING_FOR_QUOTA,
+    Reason.EXCEEDS_MAX_QUOTA,
+    Reason.NO_MATCHING_FLAVOR,
+)
+"""Reasons, the nearest to fitting first."""
+
+Oracle = Callable[[Cell, int], tuple[Mode, int]]
+"""What preemption could do for one cell and amount: PREEMPT, RECLAIM or NO_CANDIDATES, and the borrowing level then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One flavor tried for one need. `amounts` is the whole charge per cell that was tried."""
+
+    flavor: str
+    mode: Mode
+    level: int
+    modes: Mapping[str, Mode]
+    amounts: Mapping[Cell, int]
+    reason: Reason | None = None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The trials of one need and the one taken; a need that nothing fits takes the nearest one, for explanation
+    only."""
+
+    need: Need
+    trials: tuple[Trial, ...]
+    taken: Trial
+    untried: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Flavors of every pod set, and what would be charged."""
+
+    prepared: Prepared
+    counts: tuple[int, ...]
+    choices: tuple[Choice, ...]
+    flavors: tuple[Mapping[str, str], ...]
+    charge: Mapping[Cell, int]
+    mode: Mode
+    level: int
+    contested: frozenset[Cell]
+
+
+Banned = frozenset[tuple[int, str]]
+"""(index of need, flavor) that must not be taken."""
+
+
+class FlavorAssigner:
+    """Assigns flavors to one workload of one queue."""
+
+    def __init__(self, node: TreeNode, queue: Queue, oracle: Oracle, draining: bool) -> None:
+        self._node = node
+        self._queue = queue
+        self._oracle = oracle
+        self._draining = draining
+        preemption = queue.preemption
+        self._while_borrowing = preemption.borrow_within_cohort is not PreemptionPolicy.NEVER
+
+    def assign(
+        self,
+        prepared: Prepared,
+        counts: tuple[int, ...],
+        banned: Banned = frozenset(),
+        pinned: Mapping[int, str] | None = None,
+    ) -> Assignment:
+        """The best flavors; with `pinned` (index of need -> flavor) exactly those."""
+        pod_sets = prepared.ask.pod_sets
+        sums = StageSums(pod_set.stages for pod_set in pod_sets)
+        flavors: list[dict[str, str]] = [{} for _ in pod_sets]
+        choices: list[Choice] = []
+        for index, need in enumerate(prepared.needs):
+            names = frozenset(f for i, f in banned if i == index)
+            only = None if pinned is None else pinned[index]
+            choice = self._choose(prepared, counts, need, sums, names, only)
+            choices.append(choice)
+            if not choice.taken.flavor:
+                continue
+            for member in need.pod_sets:
+                for resource in need.resources:
+                    if resource in prepared.requests[member]:
+                        flavors[member][resource] = choice.taken.flavor
+                        amount = prepared.requests[member][resource] * counts[member]
+                        sums.add(Cell(choice.taken.flavor, resource), pod_sets[member].stages, amount)
+        mode = min((choice.taken.mode for choice in choices), default=Mode.FIT)
+        return Assignment(
+            prepared,
+            counts,
+            tuple(choices),
+            tuple(flavors),
+            sums.charge() if choices else {},
+            Mode.NO_FIT if prepared.uncovered else mode,
+            max((choice.taken.level for choice in choices), default=0),
+            frozenset(
+                Cell(choice.taken.flavor, resource)
+                for choice in choices
+                for resource, found in choice.taken.modes.items()
+                if Mode.NO_FIT < found < Mode.DEFERRED
+            ),
+        )
+
+    def _choose(
+        self,
+        prepared: Prepared,
+        counts: tuple[int, ...],
+        need: Need,
+        sums: StageSums,
+        banned: frozenset[str],
+        only: str | None,
+    ) -> Choice:
+        """Tries flavors in order until one is good enough, and takes the best."""
+        trials: list[Trial] = []
+        options = [o for o in need.options if o.flavor not in banned and (only is None or o.flavor == only)]
+        untried = False
+        for position, option in enumerate(options):
+            if option.refusal:
+                trial = Trial(option.flavor, Mode.NO_FIT, 0, {}, {}, Reason.NO_MATCHING_FLAVOR, option.refusal)
+            else:
+                trial = self._try(prepared, counts, need, sums, option.flavor)
+            trials.append(trial)
+            if self._good_enough(trial):
+                untried = position + 1 < len(options)
+                break
+        taken = max(trials, key=self._rank, default=None)  # the first of equals
+        if taken is None:
+            taken = Trial("", Mode.NO_FIT, 0, {}, {}, Reason.NO_MATCHING_FLAVOR, "no flavor left to try")
+        return Choice(need, tuple(trials), taken, untried)
+
+    def _rank(self, trial: Trial) -> tuple[int, int, int]:
+        if trial.mode is Mode.NO_FIT:
+            assert trial.reason is not None
+            return (0, -SEVERITY.index(trial.reason), 0)
+        if trial.mode is Mode.NO_CANDIDATES:
+            return (1, -trial.level, 0)
+        if self._queue.flavor_preference is FlavorPreference.BORROWING_OVER_PREEMPTION:
+            return (2, trial.mode, -trial.level)
+        return (2, -trial.level, trial.mode)
+
+    def _good_enough(self, trial: Trial) -> bool:
+        """Whether the search stops here (kueue.md 2.5d)."""
+        if trial.mode <= Mode.NO_CANDIDATES:
+            return False
+        if trial.mode < Mode.FIT and self._queue.when_can_preempt is FlavorFungibility.TRY_NEXT_FLAVOR:
+            return False
+        return trial.level == 0 or self._queue.when_can_borrow is FlavorFungibility.MAY_STOP_SEARCH
+
+    def _try(self, prepared: Prepared, counts: tuple[int, ...], need: Need, sums: StageSums, flavor: str) -> Trial:
+        mode, level, reason = Mode.FIT, 0, None
+        modes: dict[str, Mode] = {}
+        amounts: dict[Cell, int] = {}
+        for resource in need.resources:
+            cell = Cell(flavor, resource)
+            amount = sums.with_more(
+                cell,
+                [
+                    (prepared.ask.pod_sets[member].stages, prepared.requests[member].get(resource, 0) * counts[member])
+                    for member in need.pod_sets
+                ],
+            )
+            found, height, why = self._cell(cell, amount)
+            modes[resource] = found
+            amounts[cell] = amount
+            if why is not None and (reason is None or SEVERITY.index(why) > SEVERITY.index(reason)):
+                reason = why
+            mode, level = min(mode, found), max(level, height)
+        return Trial(flavor, mode, level, modes, amounts, reason)
+
+    def _cell(self, cell: Cell, amount: int) -> tuple[Mode, int, Reason | None]:
+        """How `amount` of one cell can be met, and at which height it borrows."""
+        node = self._node
+        if amount > max(0, node.available(cell, EMPTY)):
+            return Mode.NO_FIT, 0, Reason.EXCEEDS_MAX_QUOTA
+        level, can_reclaim = node.borrow_height(cell, amount, FUTURE)
+        if amount <= max(0, node.available(cell, FUTURE)):
+            if self._draining and amount > max(0, node.available(cell, NOW)):
+                return Mode.DEFERRED, level, Reason.WAITING_FOR_QUOTA
+            return Mode.FIT, level, None
+        if amount <= node.nominal(cell) or can_reclaim or self._while_borrowing:
+            mode, level = self._oracle(cell, amount)
+            return mode, level, Reason.WAITING_FOR_QUOTA
+        return Mode.NO_FIT, level, Reason.WAITING_FOR_QUOTA

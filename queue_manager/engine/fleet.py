@@ -1,0 +1,299 @@
+"""The nodes: what they offer, what is used on them, which pods may go there, and their domains by topology level.
+
+Dictionaries hold the truth and are changed through the undo log; the matrices are caches for sweeps over all nodes.
+Views of usage are those of `tree`. Rows are in no meaningful order: whatever is decided goes by domain values and
+names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from queue_manager.engine.configuration import Node
+from queue_manager.engine.selectors import affine, selects, untolerated
+from queue_manager.engine.tree import EMPTY, FUTURE, NOW
+from queue_manager.engine.undo import UndoLog
+from queue_manager.engine.workload import SelectorTerm, Taint, Toleration
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Amounts = Mapping[str, int]
+Occupancy = Mapping[str, Amounts]
+"""Node -> resource -> amount in base units."""
+
+_HUGE = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class PodFilter:
+    """What decides, apart from capacity, whether pods may go to a node."""
+
+    selector: tuple[tuple[str, str], ...]
+    affinity: tuple[SelectorTerm, ...]
+    tolerations: tuple[Toleration, ...]
+
+
+def exclusion(node: Node, pods: PodFilter) -> str:
+    """Why pods may not go to a node, "" if they may."""
+    if not node.ready:
+        return "not ready"
+    if node.unschedulable:
+        return "unschedulable"
+    taint = untolerated(node.taints, pods.tolerations)
+    if taint is not None:
+        return f"taint {show_taint(taint)}"
+    if not selects(dict(pods.selector), node.labels):
+        return "node selector"
+    if not affine(pods.affinity, node.labels, node.name):
+        return "node affinity"
+    return ""
+
+
+def show_taint(taint: Taint) -> str:
+    """`key=value:Effect`, as kubectl prints it."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+class Level:
+    """The domains of one level: contiguous runs of a forest's members, ordered by their values."""
+
+    __slots__ = ("children", "ends", "index", "starts", "values")
+
+    def __init__(self, paths: Sequence[tuple[str, ...]], depth: int) -> None:
+        starts = [i for i, path in enumerate(paths) if i == 0 or path[: depth + 1] != paths[i - 1][: depth + 1]]
+        self.starts: Ints = np.array(starts, dtype=np.int64)
+        self.ends: Ints = np.array([*starts[1:], len(paths)], dtype=np.int64) if starts else self.starts
+        self.values = [paths[start][: depth + 1] for start in starts]
+        self.index = {values: i for i, values in enumerate(self.values)}
+
+
+class Forest:
+    """The nodes of some flavor labels that carry all level labels, in order of domain values, then name."""
+
+    def __init__(
+        self, levels: tuple[str, ...], labels: Mapping[str, str], nodes: Mapping[str, Node], rows: Mapping[str, int]
+    ):
+        self.level_keys = levels
+        members = sorted(
+            (tuple(node.labels[key] for key in levels), name)
+            for name, node in nodes.items()
+            if selects(labels, node.labels) and all(key in node.labels for key in levels)
+        )
+        paths = [path for path, _ in members]
+        self.names = [name for _, name in members]
+        self.path_of = dict(zip(self.names, paths, strict=True))
+        self.rows: Ints = np.array([rows[name] for name in self.names], dtype=np.int64)
+        self.levels = [Level(paths, depth) for depth in range(len(levels))]
+
+    def level_of(self, key: str) -> int | None:
+        """Index of a level key, None if the topology has no such level."""
+        return self.level_keys.index(key) if key in self.level_keys else None
+
+
+@dataclass(slots=True)
+class _CachedMask:
+    mask: Mask
+    seen: int
+
+
+class Fleet:
+    """All nodes, with what is used on them in each view."""
+
+    def __init__(self, log: UndoLog) -> None:
+        self._log = log
+        self.nodes: dict[str, Node] = {}
+        self.occupied: tuple[dict[str, Amounts], dict[str, Amounts]] = ({}, {})
+        self._rows: dict[str, int] = {}
+        self._spare_rows: list[int] = []
+        self._columns: dict[str, int] = {}
+        self._capacity: Ints = np.zeros((0, 0), dtype=np.int64)
+        self._used: list[Ints] = [np.zeros((0, 0), dtype=np.int64) for _ in (NOW, FUTURE)]
+        self._stale: tuple[set[str], set[str]] = (set(), set())
+        self._changed: list[str] = []
+        self._masks: dict[PodFilter, _CachedMask] = {}
+        self._forests: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], Forest] = {}
+
+    # ---- nodes
+
+    def upsert(self, node: Node) -> bool:
+        """Adds or replaces a node; says whether anything that matters changed."""
+        old = self.nodes.get(node.name)
+        if old == node:
+            return False
+        self.nodes[node.name] = node
+        if old is None or old.labels != node.labels:
+            self._forests.clear()
+        if node.name not in self._rows:
+            self._rows[node.name] = self._spare_rows.pop() if self._spare_rows else len(self._rows)
+        self._reserve(node)
+        self._write_capacity(node)
+        self._note(node.name)
+        for stale in self._stale:
+            stale.add(node.name)
+        return True
+
+    def remove(self, name: str) -> bool:
+        """Forgets a node; what was used on it counts again if it comes back."""
+        if self.nodes.pop(name, None) is None:
+            return False
+        row = self._rows.pop(name)
+        self._spare_rows.append(row)
+        self._capacity[row] = 0
+        for used in self._used:
+            used[row] = 0
+        self._forests.clear()
+        self._masks.clear()
+        self._changed.clear()
+        return True
+
+    def _note(self, name: str) -> None:
+        if len(self._changed) > 4 * len(self._rows) + 64:
+            self._masks.clear()
+            self._changed.clear()
+        self._changed.append(name)
+
+    def _reserve(self, node: Node) -> None:
+        """Makes the matrices large enough for a node and its resources."""
+        for resource in node.allocatable:
+            self._columns.setdefault(resource, len(self._columns))
+        rows, columns = self._capacity.shape
+        wanted = self._rows[node.name] + 1
+        if wanted > rows or len(self._columns) > columns:
+            shape = (max(wanted, 2 * rows, 8) if wanted > rows else rows, max(len(self._columns), columns))
+            self._capacity = _grown(self._capacity, shape)
+            self._used = [_grown(used, shape) for used in self._used]
+            for stale in self._stale:
+                stale.update(self._rows)
+
+    def _write_capacity(self, node: Node) -> None:
+        row = np.zeros(self._capacity.shape[1], dtype=np.int64)
+        for resource, amount in node.allocatable.items():
+            row[self._columns[resource]] = min(amount, _HUGE) - min(node.foreign.get(resource, 0), _HUGE)
+        self._capacity[self._rows[node.name]] = row
+
+    # ---- usage
+
+    def occupy(self, places: Occupancy, view: int) -> None:
+        """Counts pods on nodes, revocable."""
+        for name, amounts in places.items():
+            self._shift(name, amounts, view, 1)
+
+    def vacate(self, places: Occupancy, view: int) -> None:
+        """Takes `occupy` back, revocable."""
+        for name, amounts in places.items():
+            self._shift(name, amounts, view, -1)
+
+    def _shift(self, name: str, amounts: Mapping[str, int], view: int, sign: int) -> None:
+        occupied = self.occupied[view]
+        old = occupied.get(name, {})
+        new = dict(old)
+        for resource, amount in amounts.items():
+            left = new.get(resource, 0) + sign * amount
+            if left:
+                new[resource] = left
+            else:
+                new.pop(resource, None)
+        self._log.call(self._set_occupied, name, old, view)
+        self._set_occupied(name, new, view)
+
+    def _set_occupied(self, name: str, amounts: Amounts, view: int) -> None:
+        if amounts:
+            self.occupied[view][name] = amounts
+        else:
+            self.occupied[view].pop(name, None)
+        self._stale[view].add(name)
+
+    def free(self, view: int) -> Ints:
+        """Free amounts, row by column, as a new matrix."""
+        if view == EMPTY:
+            return self._capacity.copy()
+        for name in self._stale[view]:
+            row = self._rows.get(name)
+            if row is not None:
+                self._used[view][row] = 0
+                for resource, amount in self.occupied[view].get(name, {}).items():
+                    if resource in self._columns:
+                        self._used[view][row, self._columns[resource]] = min(amount, _HUGE)
+        self._stale[view].clear()
+        return self._capacity - self._used[view]
+
+    def room(self, name: str, requests: Amounts, view: int) -> int:
+        """How many pods with these requests one node has room for, 0 for an unknown node."""
+        node = self.nodes.get(name)
+        if node is None:
+            return 0
+        used = self.occupied[view].get(name, {})
+        free = {r: node.allocatable.get(r, 0) - node.foreign.get(r, 0) - used.get(r, 0) for r in requests}
+        return max(0, min((free[r] // amount for r, amount in requests.items() if amount > 0), default=0))
+
+    # ---- what pods see
+
+    def column(self, resource: str) -> int | None:
+        """The matrix column of a resource, None if no node has it."""
+        return self._columns.get(resource)
+
+    def forest(self, levels: tuple[str, ...], labels: Mapping[str, str]) -> Forest:
+        """Domains of the nodes with these labels."""
+        key = (levels, tuple(sorted(labels.items())))
+        found = self._forests.get(key)
+        if found is None:
+            found = self._forests[key] = Forest(levels, labels, self.nodes, self._rows)
+        return found
+
+    def mask(self, pods: PodFilter) -> Mask:
+        """Rows of the nodes that the pods may go to, capacity apart."""
+        cached = self._masks.get(pods)
+        if cached is None or len(cached.mask) != len(self._capacity):
+            cached = _CachedMask(np.zeros(len(self._capacity), dtype=np.bool_), 0)
+            self._masks[pods] = cached
+            names: Sequence[str] = list(self.nodes)
+        else:
+            names = self._changed[cached.seen :]
+        cached.seen = len(self._changed)
+        for name in names:
+            if name in self.nodes:
+                cached.mask[self._rows[name]] = not exclusion(self.nodes[name], pods)
+        return cached.mask
+
+    def no_rows(self) -> Mask:
+        """A mask of no node."""
+        return np.zeros(len(self._capacity), dtype=np.bool_)
+
+    def lacks(self, rows: Ints, mask: Mask, requests: Amounts, view: int) -> Counter[str]:
+        """For how many allowed rows which resource is the first, by name, that has no room for one pod."""
+        free = self.free(view)
+        left = mask[rows]
+        reasons: Counter[str] = Counter()
+        for resource in sorted(requests):
+            column = self.column(resource)
+            short = left if column is None else left & (free[rows, column] < requests[resource])
+            if count := int(short.sum()):
+                reasons[f"too little {resource}"] += count
+            left = left & ~short
+        return reasons
+
+    def exclusions(
+        self, labels: Mapping[str, str], levels: tuple[str, ...], pods: PodFilter
+    ) -> tuple[int, Counter[str]]:
+        """How many nodes carry the labels, and for how many of them which reason keeps the pods away."""
+        reasons: Counter[str] = Counter()
+        total = 0
+        for node in self.nodes.values():
+            if selects(labels, node.labels):
+                total += 1
+                lacking = next((key for key in levels if key not in node.labels), None)
+                reason = f"no label {lacking}" if lacking is not None else exclusion(node, pods)
+                if reason:
+                    reasons[reason] += 1
+        return total, reasons
+
+
+def _grown(matrix: Ints, shape: tuple[int, int]) -> Ints:
+    grown = np.zeros(shape, dtype=np.int64)
+    grown[: matrix.shape[0], : matrix.shape[1]] = matrix
+    return grown

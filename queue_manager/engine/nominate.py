@@ -1,0 +1,219 @@
+"""What one workload could get right now: flavors, nodes and, if need be, victims."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from queue_manager.engine.configuration import Cell, FlavorFungibility, PreemptionPolicy
+from queue_manager.engine.flavors import Assignment, Banned, FlavorAssigner, Mode
+from queue_manager.engine.fleet import Ints, Occupancy
+from queue_manager.engine.placing import build_scope, occupancy_of
+from queue_manager.engine.preemption import PreemptionSearch, Victim
+from queue_manager.engine.prepared import Prepared
+from queue_manager.engine.state import Record, State
+from queue_manager.engine.topology import Misfit, Placement, Places, Scope
+from queue_manager.engine.tree import EMPTY, FUTURE, NOW
+
+
+@dataclass(slots=True)
+class Nomination:
+    """The outcome for one workload.
+
+    `mode` is FIT (can start), DEFERRED (once what drains is gone), PREEMPT or RECLAIM (once the victims are gone),
+    NO_CANDIDATES (could preempt, but nobody) or NO_FIT. `misfit` says that nodes, not quota, stand in the way;
+    `reserve` are the places on empty nodes of one that waits for nodes.
+    """
+
+    record: Record
+    assignment: Assignment
+    mode: Mode
+    victims: list[Victim] = field(default_factory=list)
+    places: Places | None = None
+    misfit: Misfit | None = None
+    reserve: Places | None = None
+
+    @property
+    def level(self) -> int:
+        """Height at which it borrows; 0 for not at all."""
+        return self.assignment.level
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """What it would take on nodes."""
+        return occupancy_of(self.assignment.prepared.ask, self.places) if self.places else {}
+
+
+class Nominator:
+    """Nominates one workload in its queue. Leaves the state as it was."""
+
+    def __init__(self, state: State, record: Record, prepared: Prepared, preempt: bool = True) -> None:
+        queue = state.queues[record.workload.queue]
+        assert queue.queue is not None
+        assert queue.node is not None
+        self._state = state
+        self._record = record
+        self._prepared = prepared
+        self._queue = queue.queue
+        self._node = queue.node
+        self._different = bool(state.draining or state.holders)
+        self._assigner = FlavorAssigner(queue.node, queue.queue, self._oracle, self._different)
+        preemption = queue.queue.preemption
+        self._preempts = (
+            preempt
+            and record.workload.may_preempt
+            and not (
+                preemption.within_queue is PreemptionPolicy.NEVER
+                and (preemption.reclaim_within_cohort is PreemptionPolicy.NEVER or queue.node.parent is None)
+            )
+        )
+
+    def nominate(self) -> Nomination:
+        """At full size, or as large as it can be where pod sets may shrink."""
+        full = self._sized(self._prepared.ask.counts)
+        total = self._prepared.ask.shrinkable
+        if total == 0 or _usable(full):
+            return full
+        low, high, best = 1, total, None
+        while low <= high:
+            middle = (low + high) // 2
+            smaller = self._sized(self._prepared.ask.shrunk(middle))
+            if _usable(smaller):
+                best, high = smaller, middle - 1
+            else:
+                low = middle + 1
+        return best or full
+
+    def again(self, before: Assignment) -> Nomination | None:
+        """The same flavors and counts in the present state; None if the queue does not offer them like that any
+        more."""
+        needs = [(need.unit, need.resources) for need in self._prepared.needs]
+        if needs != [(choice.need.unit, choice.need.resources) for choice in before.choices]:
+            return None
+        pinned = {i: choice.taken.flavor for i, choice in enumerate(before.choices)}
+        return self._complete(self._assigner.assign(self._prepared, before.counts, pinned=pinned))
+
+    def _oracle(self, cell: Cell, amount: int) -> tuple[Mode, int]:
+        if not self._preempts:
+            return Mode.NO_CANDIDATES, self._node.borrow_height(cell, amount, FUTURE)[0]
+        return PreemptionSearch(self._state, self._record, {cell: amount}, frozenset([cell])).simulate(cell, amount)
+
+    # ---- one size
+
+    def _sized(self, counts: tuple[int, ...]) -> Nomination:
+        """The best over flavors: what fits now, then what fits after draining, then what fits after preemption."""
+        banned: Banned = frozenset()
+        later: list[Nomination] = []
+        first: Nomination | None = None
+        while True:
+            found = self._complete(self._assigner.assign(self._prepared, counts, banned))
+            first = first or found
+            if found.mode is Mode.FIT:
+                return found
+            if _usable(found):
+                later.append(found)
+                if found.misfit is None or self._queue.when_can_preempt is FlavorFungibility.MAY_STOP_SEARCH:
+                    break
+            more = self._ban(found, banned)
+            if more is None:
+                break
+            banned = more
+        later.sort(key=lambda nomination: nomination.mode is not Mode.DEFERRED)
+        return later[0] if later else first
+
+    def _ban(self, found: Nomination, banned: Banned) -> Banned | None:
+        """What to leave out next: the flavors of the pod set that found no nodes, or those where nobody could be
+        evicted."""
+        if found.assignment.mode is Mode.NO_FIT:
+            return None
+        needs: list[tuple[int, str]] = []
+        if found.misfit is not None:
+            if not self._state.configuration.policies.next_flavor_after_topology:
+                return None
+            culprit = found.misfit.demand.index
+            needs = [
+                (i, choice.taken.flavor)
+                for i, choice in enumerate(found.assignment.choices)
+                if culprit in choice.need.pod_sets
+            ]
+        elif found.mode is Mode.NO_CANDIDATES:
+            needs = [
+                (i, choice.taken.flavor)
+                for i, choice in enumerate(found.assignment.choices)
+                if choice.untried and choice.taken.mode < Mode.FIT
+            ]
+        return banned | frozenset(needs) if needs else None
+
+    def _complete(self, assignment: Assignment) -> Nomination:
+        """Adds nodes and victims to an assignment of flavors."""
+        if assignment.mode is Mode.NO_FIT:
+            return Nomination(self._record, assignment, Mode.NO_FIT)
+        scope = build_scope(self._state, assignment)
+        if isinstance(scope, Misfit):  # two topologies for one pod set, or none where one is required
+            return Nomination(self._record, assignment, Mode.NO_FIT, misfit=scope)
+        if assignment.mode >= Mode.DEFERRED:
+            found = self._in_free_room(assignment, scope)
+            if found.mode >= Mode.DEFERRED:
+                return found
+            return self._making_room(assignment, scope, found.misfit)
+        return self._making_room(assignment, scope, None)
+
+    def _in_free_room(self, assignment: Assignment, scope: Scope | None) -> Nomination:
+        """With nodes that are free now, or else once what drains is gone."""
+        if scope is None:
+            return Nomination(self._record, assignment, assignment.mode)
+        misfit: Misfit | None = None
+        if assignment.mode is Mode.FIT:
+            places = self.placed(scope, now=True)
+            if not isinstance(places, Misfit):
+                return Nomination(self._record, assignment, Mode.FIT, places=places)
+            misfit = places
+            if not self._different:
+                return Nomination(self._record, assignment, Mode.NO_FIT, misfit=misfit)
+        places = self.placed(scope, now=False)
+        if isinstance(places, Misfit):
+            return Nomination(self._record, assignment, Mode.NO_FIT, misfit=places)
+        return Nomination(self._record, assignment, Mode.DEFERRED, places=places, misfit=misfit)
+
+    def _making_room(self, assignment: Assignment, scope: Scope | None, misfit: Misfit | None) -> Nomination:
+        """With victims. If even empty nodes would not do, there is no point in evicting anybody."""
+        contested = assignment.contested
+        reserve: Places | None = None
+        if scope is not None:
+            empty = Placement(self._state.fleet, self._state.fleet.free(EMPTY), scope.demands()).place(scope)
+            if isinstance(empty, Misfit):
+                return Nomination(self._record, assignment, Mode.NO_FIT, misfit=misfit or empty)
+            reserve = empty
+            if misfit is not None:
+                contested = frozenset(self._topology_cells(assignment, scope))
+        victims: list[Victim] = []
+        if self._preempts:
+            placeable = None if scope is None else lambda: not isinstance(self.placed(scope, now=False), Misfit)
+            search = PreemptionSearch(self._state, self._record, assignment.charge, contested, placeable)
+            victims = search.find()
+        mode = min(Mode.RECLAIM, max(Mode.PREEMPT, assignment.mode)) if victims else Mode.NO_CANDIDATES
+        return Nomination(self._record, assignment, mode, victims, None, misfit, reserve)
+
+    def _topology_cells(self, assignment: Assignment, scope: Scope) -> set[Cell]:
+        """The cells of pod sets that need nodes."""
+        return {
+            Cell(flavor, resource)
+            for demand in scope.demands()
+            for resource, flavor in assignment.flavors[demand.index].items()
+        } | set(assignment.contested)
+
+    # ---- nodes
+
+    def placed(self, scope: Scope, now: bool) -> Places | Misfit:
+        """Nodes in the FUTURE view, or in what is free both there and NOW."""
+        fleet = self._state.fleet
+        free: Ints = fleet.free(FUTURE)
+        if now and self._different:
+            free = np.minimum(free, fleet.free(NOW))
+        return Placement(fleet, free, scope.demands()).place(scope)
+
+
+def _usable(nomination: Nomination) -> bool:
+    """Whether the workload can start now or later."""
+    return nomination.mode >= Mode.DEFERRED or bool(nomination.victims)

@@ -1,0 +1,153 @@
+"""Waiting workloads of one queue, in groups of equal shape, in the queue's order.
+
+Order: priority (higher first), creation time, uid. Without `hold_freed_quota` a workload that has evicted others
+stands first until it starts, as in Kueue. A group whose head failed is parked: none of its members is tried until
+something changed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from queue_manager.engine.ask import Shape
+from queue_manager.engine.undo import UndoLog
+
+if TYPE_CHECKING:
+    from queue_manager.engine.nominate import Nomination
+    from queue_manager.engine.prepared import Prepared
+
+Order = tuple[int, int, str]
+"""Negated priority, creation time, uid: smaller stands first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parked:
+    """Why a group is not tried: the nomination of the member that failed, or `ahead`, the uid for which room is
+    reserved."""
+
+    uid: str
+    created: int
+    nomination: Nomination
+    ahead: str = ""
+
+    @property
+    def topology(self) -> bool:
+        """Whether nodes stood in the way."""
+        return self.nomination.misfit is not None
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Waiting workloads of one shape, oldest first; `told` is the kind of reason last reported for all of them."""
+
+    shape: Shape
+    priority: int
+    prepared: Prepared
+    members: list[tuple[int, str]] = field(default_factory=list)
+    parked: Parked | None = None
+    told: tuple[object, ...] | None = None
+
+
+class Pending:
+    """The groups of one queue."""
+
+    __slots__ = ("_heap", "_log", "groups", "size")
+
+    def __init__(self, log: UndoLog) -> None:
+        self._log = log
+        self.groups: dict[Shape, Group] = {}
+        self._heap: list[tuple[Order, Shape]] = []
+        self.size = 0
+
+    def add(self, group: Group, created: int, uid: str) -> None:
+        """Adds a workload, revocable. One that is older than the member that failed is tried although its group is
+        parked."""
+        self._insert(group, created, uid)
+        self._log.call(self._delete, group, created, uid)
+        if group.parked is not None and (created, uid) == group.members[0] and created < group.parked.created:
+            self.unpark(group)
+
+    def discard(self, group: Group, created: int, uid: str) -> None:
+        """Takes a workload out, revocable."""
+        self._delete(group, created, uid)
+        self._log.call(self._insert, group, created, uid)
+
+    def _insert(self, group: Group, created: int, uid: str) -> None:
+        if group.shape not in self.groups:
+            self.groups[group.shape] = group
+        insort(group.members, (created, uid))
+        self.size += 1
+        self._push(group)
+
+    def _delete(self, group: Group, created: int, uid: str) -> None:
+        del group.members[bisect_left(group.members, (created, uid))]
+        self.size -= 1
+        if group.members:
+            self._push(group)
+        else:
+            del self.groups[group.shape]
+
+    def park(self, group: Group, parked: Parked) -> None:
+        """Stops trying a group, revocable."""
+        self._log.call(self._set_parked, group, group.parked)
+        group.parked = parked
+
+    def unpark(self, group: Group) -> None:
+        """Tries a group again, revocable."""
+        if group.parked is not None:
+            self._log.call(self._set_parked, group, group.parked)
+            self._set_parked(group, None)
+
+    def _set_parked(self, group: Group, parked: Parked | None) -> None:
+        group.parked = parked
+        if parked is None:
+            self._push(group)
+
+    def _push(self, group: Group) -> None:
+        if group.members and group.parked is None:
+            heapq.heappush(self._heap, ((-group.priority, *group.members[0]), group.shape))
+
+    def head(self) -> tuple[Group, str] | None:
+        """The first workload of all groups that are not parked."""
+        heap = self._heap
+        while heap:
+            (rank, created, uid), shape = heap[0]
+            group = self.groups.get(shape)
+            if (
+                group is not None
+                and group.parked is None
+                and group.members[0] == (created, uid)
+                and -group.priority == rank
+            ):
+                return group, uid
+            heapq.heappop(heap)
+        return None
+
+    def first(self) -> tuple[Group, str] | None:
+        """The first workload of all, parked or not."""
+        best: tuple[Order, Group] | None = None
+        for group in self.groups.values():
+            order = (-group.priority, *group.members[0])
+            if best is None or order < best[0]:
+                best = (order, group)
+        return None if best is None else (best[1], best[0][2])
+
+    def position(self, group: Group, created: int, uid: str) -> int:
+        """1-based place of a workload in the order of the queue."""
+        ahead = 0
+        for other in self.groups.values():
+            if other.priority > group.priority:
+                ahead += len(other.members)
+            elif other.priority == group.priority:
+                ahead += bisect_left(other.members, (created, uid))
+        return ahead + 1
+
+    def in_order(self) -> Iterator[tuple[Group, str]]:
+        """Every waiting workload in the queue's order."""
+        rows = [((-g.priority, *member), g) for g in self.groups.values() for member in g.members]
+        for order, group in sorted(rows, key=lambda row: row[0]):
+            yield group, order[2]

@@ -1,0 +1,162 @@
+"""Between workloads and topology: demands and scopes of an assignment, occupancy of nodes, planned domains,
+selectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from queue_manager.engine.ask import Ask, PodSetAsk
+from queue_manager.engine.configuration import Configuration, Flavor
+from queue_manager.engine.decision import DomainCount, PodSetAssignment
+from queue_manager.engine.flavors import Assignment
+from queue_manager.engine.fleet import Amounts, Fleet, Forest
+from queue_manager.engine.prepared import brackets, pod_filter
+from queue_manager.engine.state import State
+from queue_manager.engine.topology import Demand, Misfit, Scope
+from queue_manager.engine.workload import TopologyMode
+
+NO_TOPOLOGY = "no flavor with a topology is assigned"
+
+
+def flavors_of(configuration: Configuration, names: Mapping[str, str]) -> list[Flavor]:
+    """The distinct flavors that a pod set takes, by name."""
+    return [configuration.flavors[name] for name in sorted(set(names.values())) if name in configuration.flavors]
+
+
+def forest_of(configuration: Configuration, fleet: Fleet, flavors: Sequence[Flavor]) -> Forest | None:
+    """The domains in which pods with these flavors are placed; None if none of the flavors has a topology.
+
+    Raises ValueError if the flavors have different topologies.
+    """
+    names = sorted({flavor.topology for flavor in flavors if flavor.topology in configuration.topologies})
+    if not names:
+        return None
+    if len(names) > 1:
+        raise ValueError(f"flavors of one pod set have different topologies: {', '.join(names)}")
+    labels: dict[str, str] = {}
+    for flavor in flavors:
+        labels.update(flavor.node_labels)
+    return fleet.forest(configuration.topologies[names[0]].levels, labels)
+
+
+def build_scope(state: State, assignment: Assignment) -> Scope | Misfit | None:
+    """What has to be placed on nodes: None if nothing has."""
+    ask = assignment.prepared.ask
+    groups: dict[int, list[Scope]] = {}
+    for unit in ask.units:
+        demands: list[Demand] = []
+        for index in unit:
+            demand = _demand(state, assignment, index)
+            if isinstance(demand, Misfit):
+                return demand
+            if demand is not None:
+                demands.append(demand)
+        if demands:
+            requests = [r for index in unit if (r := ask.pod_sets[index].pod_set.topology) is not None]
+            group = ask.pod_sets[unit[0]].group
+            groups.setdefault(group, []).append(Scope(requests[0] if requests else None, tuple(demands)))
+    if not groups:
+        return None
+    inner = tuple(
+        Scope(ask.workload.pod_groups[group].topology, tuple(scopes)) for group, scopes in sorted(groups.items())
+    )
+    return Scope(ask.workload.topology, inner)
+
+
+def _demand(state: State, assignment: Assignment, index: int) -> Demand | Misfit | None:
+    ask = assignment.prepared.ask
+    pod_set = ask.pod_sets[index]
+    flavors = flavors_of(state.configuration, assignment.flavors[index])
+    nowhere = Forest((), {}, {}, {})
+    blank = Demand(index, pod_set.name, assignment.counts[index], {}, pod_set.stages, nowhere, state.fleet.no_rows())
+    try:
+        forest = forest_of(state.configuration, state.fleet, flavors)
+    except ValueError as error:
+        return Misfit(blank, "", (), 0, blank.count, str(error))
+    if forest is None:
+        if pod_set.pod_set.topology is not None or any(
+            request.mode is TopologyMode.REQUIRED for request in brackets(ask, pod_set)
+        ):
+            return Misfit(blank, "", (), 0, blank.count, NO_TOPOLOGY)
+        return None
+    mask = state.fleet.mask(pod_filter(pod_set, flavors))
+    return Demand(
+        index,
+        pod_set.name,
+        assignment.counts[index],
+        pod_set.node_requests,
+        pod_set.stages,
+        forest,
+        mask,
+        bool(pod_set.pod_set.host_ports),
+    )
+
+
+def occupancy_of(ask: Ask, places: Mapping[int, Mapping[str, int]]) -> dict[str, Amounts]:
+    """What pods take on nodes: pod sets that can run together add up, over stages the greatest need counts."""
+    starts = sorted({pod_set.stages[0] for pod_set in ask.pod_sets})
+    by_node: dict[str, dict[str, list[int]]] = {}
+    for index, nodes in places.items():
+        pod_set = ask.pod_sets[index]
+        running = [i for i, start in enumerate(starts) if pod_set.stages[0] <= start <= pod_set.stages[1]]
+        for node, count in nodes.items():
+            amounts = by_node.setdefault(node, {})
+            for resource, amount in pod_set.node_requests.items():
+                sums = amounts.setdefault(resource, [0] * len(starts))
+                for i in running:
+                    sums[i] += amount * count
+    return {
+        node: {resource: most for resource, sums in amounts.items() if (most := max(sums)) > 0}
+        for node, amounts in by_node.items()
+    }
+
+
+def pod_set_assignment(
+    state: State, assignment: Assignment, index: int, places: Mapping[str, int] | None
+) -> PodSetAssignment:
+    """The decision about one pod set, for the world outside."""
+    ask = assignment.prepared.ask
+    pod_set = ask.pod_sets[index]
+    names = assignment.flavors[index]
+    flavors = flavors_of(state.configuration, names)
+    selector: dict[str, str] = {}
+    for flavor in flavors:
+        selector.update(flavor.node_labels)
+    tolerations = tuple(dict.fromkeys(t for flavor in flavors for t in flavor.tolerations))
+    forest = forest_of(state.configuration, state.fleet, flavors)
+    levels: tuple[str, ...] = ()
+    domains: tuple[DomainCount, ...] | None = None
+    if forest is not None and places is not None:
+        levels, domains = forest.level_keys, _domains(forest, places)
+        selector.update(_one_domain(ask, pod_set, forest, domains))
+    return PodSetAssignment(
+        name=pod_set.name,
+        count=assignment.counts[index],
+        flavors=dict(names),
+        selector=selector,
+        levels=levels,
+        domains=domains,
+        tolerations=tolerations,
+        reclaimed=pod_set.pod_set.reclaimed,
+    )
+
+
+def _domains(forest: Forest, places: Mapping[str, int]) -> tuple[DomainCount, ...]:
+    """Planned nodes, as domains of the narrowest level."""
+    counts: dict[tuple[str, ...], int] = {}
+    for node, count in places.items():
+        path = forest.path_of[node]
+        counts[path] = counts.get(path, 0) + count
+    return tuple(DomainCount(path, count) for path, count in sorted(counts.items()))
+
+
+def _one_domain(ask: Ask, pod_set: PodSetAsk, forest: Forest, domains: Sequence[DomainCount]) -> dict[str, str]:
+    """Labels of the innermost requested level in whose one domain all the pods lie, and of the wider ones."""
+    for request in brackets(ask, pod_set):
+        depth = forest.level_of(request.level)
+        if request.mode is TopologyMode.UNCONSTRAINED or depth is None:
+            continue
+        values = {domain.values[: depth + 1] for domain in domains}
+        if len(values) == 1:
+            return dict(zip(forest.level_keys, values.pop(), strict=False))
+    return {}

@@ -1,0 +1,289 @@
+"""Classical preemption (kueue.md 2.6): which workloads have to go so that another one fits.
+
+Works in the FUTURE view, where what already drains is gone and what is kept for preemptors is taken. A workload for
+which something is kept counts like one that runs: whoever might evict it may take what is kept for it, and costs
+nobody a running pod; such candidates come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from queue_manager.engine.configuration import Cell, PreemptionPolicy, Queue
+from queue_manager.engine.decision import EvictionReason
+from queue_manager.engine.flavors import Mode
+from queue_manager.engine.state import Record, State
+from queue_manager.engine.tree import FUTURE, TreeNode
+
+
+class Variant(Enum):
+    """By which rule a candidate may go."""
+
+    WITHIN_QUEUE = "within queue"
+    HIERARCHICAL = "hierarchical"
+    WITHOUT_BORROWING = "without borrowing"
+    WHILE_BORROWING = "while borrowing"
+
+
+_REASONS = {
+    Variant.WITHIN_QUEUE: EvictionReason.IN_CLUSTER_QUEUE,
+    Variant.HIERARCHICAL: EvictionReason.IN_COHORT_RECLAMATION,
+    Variant.WITHOUT_BORROWING: EvictionReason.IN_COHORT_RECLAMATION,
+    Variant.WHILE_BORROWING: EvictionReason.IN_COHORT_RECLAIM_WHILE_BORROWING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A workload that policy lets go; `meeting` is the lowest cohort above both it and the preemptor (None: same
+    queue)."""
+
+    record: Record
+    node: TreeNode
+    variant: Variant
+    meeting: TreeNode | None
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A workload that has to go, and why."""
+
+    record: Record
+    reason: EvictionReason
+
+
+class PreemptionSearch:
+    """One search: `record` wants `charge` in its queue; `contested` are the cells where room has to be made.
+
+    `placeable` tells whether its pods find nodes once victims are taken off theirs; None where nodes do not matter.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        record: Record,
+        charge: Mapping[Cell, int],
+        contested: frozenset[Cell],
+        placeable: Callable[[], bool] | None = None,
+    ) -> None:
+        queue = state.queues[record.workload.queue]
+        assert queue.queue is not None
+        assert queue.node is not None
+        self._state = state
+        self._record = record
+        self._queue: Queue = queue.queue
+        self._node: TreeNode = queue.node
+        self._charge = charge
+        self._contested = contested
+        self._placeable = placeable
+
+    def find(self) -> list[Victim]:
+        """The victims; empty if no set of candidates makes enough room."""
+        if not self._record.workload.may_preempt:
+            return []
+        hierarchical, by_priority = self._from_cohort()
+        same_queue = self._from_queue()
+        if not (hierarchical or by_priority or same_queue):
+            return []
+        sequence = [*self._sorted(hierarchical), *self._sorted(by_priority), *self._sorted(same_queue)]
+        sequence.sort(key=lambda candidate: candidate.record.hold is None)
+        for borrow in self._attempts(bool(hierarchical), bool(by_priority)):
+            victims = self._attempt(sequence, borrow)
+            if victims:
+                return victims
+        return []
+
+    # ---- candidates
+
+    def _from_queue(self) -> list[Candidate]:
+        policy = self._queue.preemption.within_queue
+        if policy is PreemptionPolicy.NEVER:
+            return []
+        return [
+            Candidate(record, self._node, Variant.WITHIN_QUEUE, None)
+            for record in self._users(self._node)
+            if self._allows(policy, record)
+        ]
+
+    def _from_cohort(self) -> tuple[list[Candidate], list[Candidate]]:
+        """Candidates of other queues: those reclaimed because the quota belongs here, and those by priority only."""
+        hierarchical: list[Candidate] = []
+        by_priority: list[Candidate] = []
+        policy = self._queue.preemption.reclaim_within_cohort
+        if policy is PreemptionPolicy.NEVER or self._node.parent is None:
+            return hierarchical, by_priority
+        advantage, remaining = self._fits_quota(self._node, self._charge)
+        below: TreeNode = self._node
+        for cohort in self._node.ancestors():
+            found = hierarchical if advantage else by_priority
+            for node in self._borrowers(cohort, below):
+                for record in self._users(node):
+                    if self._allows(policy, record):
+                        found.append(Candidate(record, node, self._variant(record, advantage), cohort))
+            fits, remaining = self._fits_quota(cohort, remaining)
+            advantage = advantage or fits
+            below = cohort
+        return hierarchical, by_priority
+
+    def _fits_quota(self, node: TreeNode, charge: Mapping[Cell, int]) -> tuple[bool, dict[Cell, int]]:
+        """Whether the node's own subtree quota holds the charge, and what of it remains for the nodes above."""
+        fits = not any(node.borrowing_with(cell, amount, FUTURE) for cell, amount in charge.items())
+        return fits, {c: max(0, amount - node.local_available(c, FUTURE)) for c, amount in charge.items()}
+
+    def _borrowers(self, cohort: TreeNode, visited: TreeNode) -> Iterator[TreeNode]:
+        """Queues of a cohort, `visited` subtree apart, that lie in subtrees over their quota of a contested cell."""
+        for child in cohort.children:
+            if child is visited or child.within_subtree(self._contested, FUTURE):
+                continue
+            if child.is_queue:
+                yield child
+            else:
+                yield from self._borrowers(child, visited)
+
+    def _users(self, node: TreeNode) -> Iterator[Record]:
+        """Workloads of a queue that may go at all and use a contested cell."""
+        for record in self._state.queue(node.name).standing.values():
+            standing = record.standing[FUTURE]
+            if standing is None or record is self._record or not record.workload.preemptible:
+                continue
+            if any(standing.charge.get(cell, 0) > 0 for cell in self._contested):
+                yield record
+
+    def _allows(self, policy: PreemptionPolicy, candidate: Record) -> bool:
+        own, other = self._record.workload, candidate.workload
+        if policy is PreemptionPolicy.ANY:
+            return True
+        if other.priority != own.priority:
+            return other.priority < own.priority
+        return policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY and other.created > own.created
+
+    def _variant(self, candidate: Record, advantage: bool) -> Variant:
+        if advantage:
+            return Variant.HIERARCHICAL
+        preemption = self._queue.preemption
+        threshold = preemption.borrow_priority_threshold
+        priority = candidate.workload.priority
+        if (
+            preemption.borrow_within_cohort is PreemptionPolicy.NEVER
+            or priority >= self._record.workload.priority
+            or (threshold is not None and priority > threshold)
+        ):
+            return Variant.WITHOUT_BORROWING
+        return Variant.WHILE_BORROWING
+
+    @staticmethod
+    def _sorted(candidates: list[Candidate]) -> list[Candidate]:
+        """Lower priority first, then the one admitted last, then uid."""
+        return sorted(candidates, key=lambda c: (c.record.workload.priority, -c.record.admitted, c.record.uid))
+
+    # ---- attempts
+
+    def _attempts(self, hierarchical: bool, by_priority: bool) -> tuple[bool, ...]:
+        """In which order to try with and without borrowing."""
+        never = self._queue.preemption.borrow_within_cohort is PreemptionPolicy.NEVER
+        if not (hierarchical or by_priority) or (never and not self._under_nominal()):
+            return (True,)
+        return (False, True) if never and not hierarchical else (True, False)
+
+    def _under_nominal(self) -> bool:
+        usage = self._node.usage[FUTURE]
+        return all(usage.get(cell, 0) < self._node.nominal(cell) for cell in self._contested)
+
+    def _attempt(self, sequence: list[Candidate], borrow: bool) -> list[Victim]:
+        """Takes candidates away until the workload fits, then puts back those that need not go."""
+        mark = self._state.log.mark()
+        removed: list[Candidate] = []
+        for candidate in sequence:
+            if not self._valid(candidate, borrow):
+                continue
+            self._remove(candidate)
+            removed.append(candidate)
+            if self._fits(borrow):
+                kept = self._fill_back(removed, borrow)
+                self._state.log.revert(mark)
+                return [Victim(c.record, _REASONS[c.variant]) for c in kept]
+        self._state.log.revert(mark)
+        return []
+
+    def _valid(self, candidate: Candidate, borrow: bool) -> bool:
+        """Whether a candidate of another queue still takes what belongs to others, at every level below the meeting."""
+        if candidate.meeting is None:
+            return True
+        if borrow and candidate.variant is Variant.WITHOUT_BORROWING:
+            return False
+        node: TreeNode | None = candidate.node
+        while node is not None and node is not candidate.meeting:
+            if node.within_subtree(self._contested, FUTURE):
+                return False
+            node = node.parent
+        return True
+
+    def _fill_back(self, removed: list[Candidate], borrow: bool) -> list[Candidate]:
+        """Puts candidates back, the last but one first, as long as the workload fits; then checks who is left again.
+
+        A set in which somebody's eviction is no longer justified is not used (peers.md 2.7, rule 5).
+        """
+        kept = [removed[-1]]
+        for candidate in reversed(removed[:-1]):
+            mark = self._state.log.mark()
+            self._give_back(candidate)
+            if not self._fits(borrow):
+                self._state.log.revert(mark)
+                kept.append(candidate)
+        return kept if self._justified(kept, borrow) else []
+
+    def _justified(self, kept: list[Candidate], borrow: bool) -> bool:
+        """Whether each victim was still a borrower when only the others of the final set were gone."""
+        for candidate in kept:
+            if candidate.meeting is None:
+                continue
+            mark = self._state.log.mark()
+            self._give_back(candidate)
+            valid = self._valid(candidate, borrow)
+            self._state.log.revert(mark)
+            if not valid:
+                return False
+        return True
+
+    def _remove(self, candidate: Candidate) -> None:
+        standing = candidate.record.standing[FUTURE]
+        assert standing is not None
+        self._state.tree.remove(candidate.node, standing.charge, FUTURE)
+        if self._placeable is not None:
+            self._state.fleet.vacate(standing.places, FUTURE)
+
+    def _give_back(self, candidate: Candidate) -> None:
+        standing = candidate.record.standing[FUTURE]
+        assert standing is not None
+        self._state.tree.add(candidate.node, standing.charge, FUTURE)
+        if self._placeable is not None:
+            self._state.fleet.occupy(standing.places, FUTURE)
+
+    def _fits(self, borrow: bool) -> bool:
+        if not borrow and any(self._node.borrowing_with(cell, amount, FUTURE) for cell, amount in self._charge.items()):
+            return False
+        if not self._state.tree.fits(self._node, self._charge, FUTURE):
+            return False
+        return self._placeable is None or self._placeable()
+
+    def _height_without(self, victims: list[Victim], cell: Cell, amount: int) -> int:
+        """Height at which `amount` of a cell borrows once the victims are gone."""
+        mark = self._state.log.mark()
+        for victim in victims:
+            standing = victim.record.standing[FUTURE]
+            assert standing is not None
+            self._state.tree.remove(self._state.tree.queues[standing.queue], standing.charge, FUTURE)
+        height, _ = self._node.borrow_height(cell, amount, FUTURE)
+        self._state.log.revert(mark)
+        return height
+
+    def simulate(self, cell: Cell, amount: int) -> tuple[Mode, int]:
+        """What the search would mean for a flavor: the mode, and the height at which it borrows then (kueue.md
+        2.5b)."""
+        victims = self.find()
+        if not victims:
+            return Mode.NO_CANDIDATES, self._node.borrow_height(cell, amount, FUTURE)[0]
+        own = any(victim.reason is EvictionReason.IN_CLUSTER_QUEUE for victim in victims)
+        return (Mode.PREEMPT if own else Mode.RECLAIM), self._height_without(victims, cell, amount)

@@ -1,0 +1,135 @@
+"""An ask seen from one queue: which resources take which flavors, and which flavors are out of the question and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from queue_manager.engine.ask import Ask, PodSetAsk
+from queue_manager.engine.configuration import Configuration, Flavor, Queue, ResourceGroup
+from queue_manager.engine.fleet import PodFilter, show_taint
+from queue_manager.engine.quantities import PODS
+from queue_manager.engine.selectors import flavor_matches, untolerated
+from queue_manager.engine.workload import TopologyMode, TopologyRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A flavor of a resource group; `refusal` says why the pods cannot use it at all."""
+
+    flavor: str
+    refusal: str
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Resources of one resource group that pod sets of one unit request; they take one flavor together."""
+
+    unit: int
+    pod_sets: tuple[int, ...]
+    resources: tuple[str, ...]
+    options: tuple[Option, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All needs of an ask in a queue. `uncovered` are (pod set, resource) that no resource group of the queue
+    covers."""
+
+    ask: Ask
+    requests: tuple[Mapping[str, int], ...]
+    needs: tuple[Need, ...]
+    uncovered: tuple[tuple[str, str], ...]
+
+
+def prepare(ask: Ask, queue: Queue, configuration: Configuration) -> Prepared:
+    """Matches an ask with the resource groups of a queue."""
+    group_of = {resource: group for group in queue.resource_groups for resource in group.resources}
+    requests = tuple(_with_pods(pod_set, PODS in group_of) for pod_set in ask.pod_sets)
+    needs: list[Need] = []
+    uncovered: list[tuple[str, str]] = []
+    for unit, members in enumerate(ask.units):
+        for index in members:
+            uncovered += [
+                (ask.pod_sets[index].name, resource)
+                for resource, amount in requests[index].items()
+                if resource not in group_of and amount > 0
+            ]
+        for group in queue.resource_groups:
+            resources = tuple(r for r in group.resources if any(r in requests[index] for index in members))
+            if resources:
+                pod_sets = [ask.pod_sets[index] for index in members]
+                options = tuple(
+                    Option(q.flavor, _refusal(q.flavor, pod_sets, ask, queue, configuration)) for q in group.flavors
+                )
+                needs.append(Need(unit, members, resources, options))
+    return Prepared(ask, requests, tuple(needs), tuple(uncovered))
+
+
+def _with_pods(pod_set: PodSetAsk, covered: bool) -> Mapping[str, int]:
+    """Requests of one pod; a pod counts 1 of `pods` where the queue has a quota for them."""
+    if not covered:
+        return pod_set.requests
+    return {**pod_set.requests, PODS: max(1, pod_set.requests.get(PODS, 0))}
+
+
+def _refusal(name: str, pod_sets: list[PodSetAsk], ask: Ask, queue: Queue, configuration: Configuration) -> str:
+    """Why the pods cannot use a flavor whatever its quota, "" if they can (kueue.md 2.5a)."""
+    flavor = configuration.flavors.get(name)
+    if flavor is None:
+        return f"flavor {name} does not exist"
+    for pod_set in pod_sets:
+        spec = pod_set.pod_set
+        refusal = _topology_refusal(flavor, pod_set, ask, queue, configuration)
+        if refusal:
+            return refusal
+        taint = untolerated(flavor.node_taints, spec.tolerations, flavor.tolerations)
+        if taint is not None:
+            return f"taint {show_taint(taint)} of flavor {name} is not tolerated"
+        if not flavor_matches(flavor.node_labels, spec.node_selector, spec.node_affinity):
+            return f"flavor {name} does not match the node selector or affinity"
+    return ""
+
+
+def brackets(ask: Ask, pod_set: PodSetAsk) -> tuple[TopologyRequest, ...]:
+    """Topology requests that hold for a pod set, the innermost first."""
+    group = ask.workload.pod_groups[pod_set.group]
+    return tuple(r for r in (pod_set.pod_set.topology, group.topology, ask.workload.topology) if r is not None)
+
+
+def _topology_refusal(flavor: Flavor, pod_set: PodSetAsk, ask: Ask, queue: Queue, configuration: Configuration) -> str:
+    own = pod_set.pod_set.topology
+    wanted = [r for r in brackets(ask, pod_set) if r is own or r.mode is TopologyMode.REQUIRED]
+    if not flavor.topology:
+        return f"flavor {flavor.name} has no topology" if wanted else ""
+    topology = configuration.topologies.get(flavor.topology)
+    if topology is None:
+        return f"topology {flavor.topology} of flavor {flavor.name} does not exist"
+    for request in wanted:
+        if request.mode is not TopologyMode.UNCONSTRAINED and request.level not in topology.levels:
+            return f"topology {topology.name} of flavor {flavor.name} has no level {request.level}"
+    if (
+        own is None
+        and not wanted
+        and not configuration.policies.implied_topology
+        and _mixed(queue.resource_groups, configuration)
+    ):
+        return f"flavor {flavor.name} is for pods with a topology request only"
+    return ""
+
+
+def _mixed(groups: tuple[ResourceGroup, ...], configuration: Configuration) -> bool:
+    """Whether some flavor of a queue has no topology."""
+    names = [quotas.flavor for group in groups for quotas in group.flavors]
+    return any(not flavor.topology for name in names if (flavor := configuration.flavors.get(name)) is not None)
+
+
+def pod_filter(pod_set: PodSetAsk, flavors: list[Flavor]) -> PodFilter:
+    """Which nodes the pods may go to when they have these flavors."""
+    selector = dict(pod_set.pod_set.node_selector)
+    for flavor in flavors:
+        selector.update(flavor.node_labels)
+    tolerations = list(pod_set.pod_set.tolerations)
+    for flavor in flavors:
+        tolerations.extend(flavor.tolerations)
+    return PodFilter(tuple(sorted(selector.items())), pod_set.pod_set.node_affinity, tuple(tolerations))

@@ -1,0 +1,71 @@
+"""Kubernetes quantities as integers in base units: milli-CPU for `cpu`, bytes or counts for everything else.
+
+Grammar and rounding are those of `resource.Quantity` (apimachinery): a decimal number with a binary suffix, a decimal
+suffix or an exponent; what is finer than the base unit is rounded up, so that a request is never counted too small.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+
+CPU = "cpu"
+PODS = "pods"
+
+_SUFFIXES: Mapping[str, Fraction] = {
+    "": Fraction(1),
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 10**3),
+    **{name: Fraction(10 ** (3 * power)) for power, name in enumerate("kMGTPE", start=1)},
+    **{f"{name}i": Fraction(2 ** (10 * power)) for power, name in enumerate("KMGTPE", start=1)},
+}
+_QUANTITY = re.compile(
+    r"(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?:[eE](?P<exponent>[+-]?[0-9]{1,3})|(?P<suffix>[a-zA-Z]{0,2}))"
+)
+_BINARY = tuple(reversed([(f"{name}i", 1 << (10 * power)) for power, name in enumerate("KMGTPE", start=1)]))
+_BYTES = ("memory", "storage", "ephemeral-storage")
+
+
+def exact(text: str | int) -> Fraction:
+    """The exact value of a quantity, e.g. `1500m` -> 3/2. Raises ValueError that says what is wrong."""
+    match = _QUANTITY.fullmatch(str(text).strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a quantity: want a number with one of the suffixes n u m k M G T P E Ki..Ei")
+    suffix = match["suffix"] or ""
+    if suffix not in _SUFFIXES:
+        raise ValueError(f"{text!r} is not a quantity: unknown suffix {suffix!r}")
+    return Fraction(match["number"]) * _SUFFIXES[suffix] * Fraction(10) ** int(match["exponent"] or 0)
+
+
+def parse(resource: str, text: str | int) -> int:
+    """The amount of `resource` in base units, rounded up. Raises ValueError for what is no quantity, or is negative."""
+    value = exact(text)
+    if value < 0:
+        raise ValueError(f"{text!r} is negative; an amount of {resource} is at least 0")
+    scaled = value * 1000 if resource == CPU else value
+    return -(-scaled.numerator // scaled.denominator)
+
+
+def parse_all(requests: Mapping[str, str | int]) -> dict[str, int]:
+    """`parse` for each resource. The ValueError names the resource."""
+    amounts = {}
+    for resource, text in requests.items():
+        try:
+            amounts[resource] = parse(resource, text)
+        except ValueError as error:
+            raise ValueError(f"{resource}: {error}") from None
+    return amounts
+
+
+def show(resource: str, amount: int) -> str:
+    """The amount for people, exact: `1.5` CPUs, `64Gi` of memory, `8` GPUs."""
+    if resource == CPU:
+        sign, whole, rest = "-" if amount < 0 else "", *divmod(abs(amount), 1000)
+        return f"{sign}{whole}" + (f".{rest:03}".rstrip("0") if rest else "")
+    if resource in _BYTES or resource.startswith("hugepages-"):
+        for suffix, unit in _BINARY:
+            if amount and amount % unit == 0:
+                return f"{amount // unit}{suffix}"
+    return str(amount)

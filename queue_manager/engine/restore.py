@@ -1,0 +1,132 @@
+"""Admitted workloads counted anew: after a restart, when pods are bound, when pods are reclaimed or come back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from queue_manager.engine.ask import Ask, StageSums, ask_of
+from queue_manager.engine.configuration import Cell
+from queue_manager.engine.decision import Admission, PodSetAssignment
+from queue_manager.engine.fleet import Forest
+from queue_manager.engine.placing import flavors_of, forest_of, occupancy_of
+from queue_manager.engine.quantities import PODS
+from queue_manager.engine.state import Phase, Record, Standing, State
+from queue_manager.engine.tree import FUTURE, NOW
+from queue_manager.engine.workload import Workload
+
+
+def stub(admission: Admission) -> Workload:
+    """Stands for a workload that is not known yet: charged, and nobody's victim until it is told of."""
+    return Workload(admission.uid, "", admission.uid, admission.queue, 0, (), preemptible=False)
+
+
+def count_again(state: State, record: Record) -> None:
+    """Sets charge and nodes of an admitted or draining workload from its admission, reclaimed pods and bound pods."""
+    assert record.admission is not None
+    ask = ask_of(record.workload, state.configuration)
+    counts = _counts(ask, record.admission)
+    state.unplaced.add(record.uid)
+    standing = Standing(
+        record.admission.queue, _charge(ask, record.admission, counts), _places(state, record, ask, counts)
+    )
+    state.touch(record)
+    state.stand(record, NOW, standing)
+    if record.phase is Phase.ADMITTED:
+        state.stand(record, FUTURE, standing)
+    state.touch(record)
+
+
+def settle_places(state: State) -> None:
+    """Finds nodes for admissions that name domains only, or whose domains had no node so far. Order: uid."""
+    for uid in sorted(state.unplaced):
+        record = state.records.get(uid)
+        state.unplaced.discard(uid)
+        if record is None or record.admission is None:
+            continue
+        planned = {
+            p.name: nodes for p in record.admission.pod_sets if (nodes := _planned(state, record, p)) is not None
+        }
+        if planned != record.planned:
+            record.planned = planned
+            count_again(state, record)
+            state.unplaced.discard(uid)
+
+
+def _counts(ask: Ask, admission: Admission) -> dict[str, int]:
+    """Pods that count now: those admitted, less what was reclaimed since, more what came back since."""
+    reclaimed = {pod_set.name: pod_set.pod_set.reclaimed for pod_set in ask.pod_sets}
+    return {p.name: max(0, p.count + p.reclaimed - reclaimed.get(p.name, p.reclaimed)) for p in admission.pod_sets}
+
+
+def _charge(ask: Ask, admission: Admission, counts: Mapping[str, int]) -> Mapping[Cell, int]:
+    """The recorded charge while as many pods count as were admitted, else what the pods that count need."""
+    assigned = {p.name: p for p in admission.pod_sets}
+    if all(counts[name] == p.count for name, p in assigned.items()) or not ask.pod_sets:
+        return admission.charge
+    sums = StageSums(pod_set.stages for pod_set in ask.pod_sets)
+    for pod_set in ask.pod_sets:
+        found = assigned.get(pod_set.name)
+        for resource, flavor in found.flavors.items() if found is not None else ():
+            amount = pod_set.requests.get(resource, 1 if resource == PODS else 0)
+            sums.add(Cell(flavor, resource), pod_set.stages, amount * counts[pod_set.name])
+    return sums.charge()
+
+
+def _places(state: State, record: Record, ask: Ask, counts: Mapping[str, int]) -> Mapping[str, Mapping[str, int]]:
+    """What the workload takes on nodes: bound pods where they are, the others where they are planned."""
+    places: dict[int, dict[str, int]] = {}
+    for index, pod_set in enumerate(ask.pod_sets):
+        nodes = dict(record.bound.get(pod_set.name, {}))
+        open_pods = max(0, counts.get(pod_set.name, 0) - sum(nodes.values()))
+        for node, count in sorted(record.planned.get(pod_set.name, {}).items()):
+            here = min(open_pods, max(0, count - record.bound.get(pod_set.name, {}).get(node, 0)))
+            if here:
+                nodes[node] = nodes.get(node, 0) + here
+                open_pods -= here
+        places[index] = {node: count for node, count in nodes.items() if count > 0}
+    return occupancy_of(ask, places)
+
+
+def _planned(state: State, record: Record, assigned: PodSetAssignment) -> Mapping[str, int] | None:
+    """Planned nodes of a pod set. Nodes planned before stay; domains without them are filled with what room their
+    nodes have."""
+    if assigned.domains is None:
+        return None
+    known = record.planned.get(assigned.name)
+    if known is not None and sum(known.values()) == sum(domain.count for domain in assigned.domains):
+        return known
+    try:
+        forest = forest_of(state.configuration, state.fleet, flavors_of(state.configuration, assigned.flavors))
+    except ValueError:
+        return known
+    if forest is None or forest.level_keys != assigned.levels:
+        return known
+    planned: dict[str, int] = {}
+    for domain in assigned.domains:
+        for node, count in _fill(state, record, assigned, forest, domain.values, domain.count):
+            planned[node] = planned.get(node, 0) + count
+    return planned
+
+
+def _fill(
+    state: State, record: Record, assigned: PodSetAssignment, forest: Forest, values: tuple[str, ...], count: int
+) -> list[tuple[str, int]]:
+    """Spreads pods over the nodes of a domain by room, the emptiest first; what exceeds the room goes to the first
+    node."""
+    level = forest.levels[len(values) - 1]
+    index = level.index.get(values)
+    if index is None:
+        return []
+    names = forest.names[int(level.starts[index]) : int(level.ends[index])]
+    if len(names) == 1:
+        return [(names[0], count)]
+    ask = ask_of(record.workload, state.configuration)
+    requests = next((p.node_requests for p in ask.pod_sets if p.name == assigned.name), {PODS: 1})
+    room = {name: state.fleet.room(name, requests, NOW) for name in names}
+    found: list[tuple[str, int]] = []
+    for name in sorted(names, key=lambda n: (-room[n], n)):
+        here = min(count, room[name])
+        if here:
+            found.append((name, here))
+            count -= here
+    return [*found, (min(names), count)] if count else found

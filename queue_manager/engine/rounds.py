@@ -1,0 +1,446 @@
+"""A pass: rounds in memory, each with one head per queue as a cycle of Kueue has (kueue.md 2.4), until one changes
+nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from queue_manager.engine.configuration import PreemptionPolicy
+from queue_manager.engine.decision import Admission, Eviction, EvictionReason, Plan, Waiting
+from queue_manager.engine.explain import Explainer, kind_of
+from queue_manager.engine.flavors import Mode
+from queue_manager.engine.fleet import Occupancy
+from queue_manager.engine.nominate import Nomination, Nominator
+from queue_manager.engine.pending import Parked
+from queue_manager.engine.placing import build_scope, occupancy_of, pod_set_assignment
+from queue_manager.engine.preemption import Victim
+from queue_manager.engine.state import Phase, QueueState, Record, Standing, State
+from queue_manager.engine.topology import Misfit, Places
+from queue_manager.engine.tree import FUTURE, NOW, Charge, TreeNode
+
+
+class Outcome(Enum):
+    """What became of a head in a round: BLOCKED is a StrictFIFO head that was blocked before, too."""
+
+    DECIDED = "decided"
+    PARKED = "parked"
+    BLOCKED = "blocked"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Room kept until the end of a round for a head that cannot start."""
+
+    node: TreeNode
+    charge: Charge
+    places: Occupancy
+    uid: str
+
+
+class Pass:
+    """One pass over a state at a time."""
+
+    def __init__(self, state: State, now: int) -> None:
+        self._state = state
+        self._now = now
+        self._round_number = 0
+        self._admissions: dict[str, Admission] = {}
+        self._evictions: list[Eviction] = []
+        self._reservations: list[Reservation] = []
+        self._unflushed: set[TreeNode] = set()
+        self._to_tell: dict[str, Record] = {}
+        self._changes = 0
+        self._holds = state.configuration.policies.hold_freed_quota
+
+    def run(self) -> Plan:
+        """Plays rounds and returns what was decided. Costs next to nothing when nothing was marked."""
+        state = self._state
+        self._due()
+        if state.dirty or state.live or state.fresh or state.nodes_changed:
+            state.log.assign(state, "live", set(state.live))
+            self._wake()
+            self._stop_queues()
+            if self._holds:
+                self._claims()
+            self._rounds()
+            self._wake()
+        return Plan(
+            self._now,
+            state.configuration.revision,
+            tuple(self._admissions.values()),
+            tuple(self._evictions),
+            tuple(self._report()),
+        )
+
+    # ---- before the rounds
+
+    def _due(self) -> None:
+        """Ends backoffs whose time has come."""
+        due = [r for r in self._state.backoff.values() if r.workload.not_before <= self._now]
+        for record in sorted(due, key=lambda r: r.order):
+            self._state.log.drop(self._state.backoff, record.uid)
+            self._state.log.put(self._state.fresh, record.uid, record)
+            self._state.join(self._state.queue(record.workload.queue), record)
+
+    def _wake(self) -> None:
+        """Makes everything live that waits for what was marked as changed."""
+        state = self._state
+        for root in state.dirty:
+            for queue in state.members.get(root, ()):
+                self._unpark(queue, topology_only=False)
+        if state.nodes_changed:
+            for queue in state.queues.values():
+                self._unpark(queue, topology_only=True)
+        state.log.assign(state, "dirty", set())
+        state.log.assign(state, "nodes_changed", False)
+
+    def _unpark(self, queue: QueueState, topology_only: bool) -> None:
+        blocked = queue.blocked
+        if blocked is not None and (blocked.topology or not topology_only):
+            self._state.log.assign(queue, "blocked", None)
+        for group in queue.pending.groups.values():
+            if group.parked is not None and (group.parked.topology or not topology_only):
+                queue.pending.unpark(group)
+        if queue.pending.groups:
+            self._state.live.add(queue.name)
+
+    def _stop_queues(self) -> None:
+        """Empties queues that are stopped with HoldAndDrain."""
+        for name in self._state.stopping:
+            queue = self._state.queue(name)
+            for record in sorted(queue.standing.values(), key=lambda r: r.uid):
+                if record.hold is not None:
+                    self._state.drop_hold(record)
+                else:
+                    self._state.drain(record, "")
+                    message = f"queue {name} is stopped and drained"
+                    self._evictions.append(Eviction(record.uid, EvictionReason.CLUSTER_QUEUE_STOPPED, message))
+
+    def _claims(self) -> None:
+        """First of all those for whom room is held, or who evicted something that still drains."""
+        state = self._state
+        claimants = dict(state.holders)
+        for victim in state.draining.values():
+            record = state.records.get(victim.evicted_by)
+            if record is not None and record.group is not None:
+                claimants[record.uid] = record
+        for record in sorted(claimants.values(), key=lambda r: r.order):
+            self._claim(record)
+
+    def _claim(self, record: Record) -> None:
+        """Starts a claimant if it fits now, else keeps room for it if waiting will do, else it is one of many again."""
+        state = self._state
+        queue = state.queue(record.workload.queue)
+        held = record.hold
+        if queue.stopped:
+            if held is not None:
+                state.drop_hold(record)
+            return
+        mark = state.log.mark()
+        if held is not None:
+            state.stand(record, FUTURE, None)
+        nominator = Nominator(state, record, state.prepare(record.workload, queue), preempt=False)
+        found = nominator.nominate()
+        if held is not None and found.mode is not Mode.FIT:
+            same = nominator.again(held)
+            found = same if same is not None and same.mode is Mode.DEFERRED else found
+        if found.mode is Mode.FIT:
+            self._admit(found, found.places)
+        elif found.mode is Mode.DEFERRED:
+            self._keep_room(found, found.places)
+        elif held is not None:
+            state.log.revert(mark)
+            state.drop_hold(record)
+
+    # ---- rounds
+
+    def _rounds(self) -> None:
+        while True:
+            self._round_number += 1
+            before = self._changes
+            progress = self._round()
+            if not self._holds and self._changes != before:
+                return
+            self._wake()
+            if not progress and not self._flush():
+                return
+
+    def _round(self) -> bool:
+        """One round; says whether anything was decided or parked."""
+        nominations = self._nominations()
+        if not nominations:
+            return False
+        self._reservations = []
+        before = self._changes
+        skipped: list[Nomination] = []
+        progress = False
+        for nomination in nominations:
+            outcome = self._process(nomination, self._changes == before and not self._reservations)
+            if outcome is Outcome.SKIPPED:
+                skipped.append(nomination)
+            progress = progress or outcome in (Outcome.DECIDED, Outcome.PARKED)
+        if not progress:
+            for nomination in skipped:
+                self._park(nomination, self._reservations[-1].uid if self._reservations else "")
+        self._end_reservations()
+        return progress or bool(skipped)
+
+    def _nominations(self) -> list[Nomination]:
+        """Heads of live queues, in the order of a cycle, with the blocked heads of StrictFIFO queues in the same
+        trees."""
+        state = self._state
+        heads: list[Record] = []
+        roots: dict[str, TreeNode] = {}
+        for name in sorted(state.live):
+            queue = state.queue(name)
+            record = self._head(queue)
+            if record is None or queue.node is None:
+                state.live.discard(name)
+                continue
+            heads.append(record)
+            roots[queue.node.root.path] = queue.node.root
+        for _, root in sorted(roots.items()):
+            for queue in state.members[root]:
+                if queue.blocked is not None and queue.name not in state.live:
+                    first = queue.pending.first()
+                    if first is not None and first[1] == queue.blocked.uid:
+                        heads.append(state.records[first[1]])
+        nominations = [self._nominate(record) for record in heads]
+        return sorted(nominations, key=lambda n: (n.level, n.record.order))
+
+    def _nominate(self, record: Record) -> Nomination:
+        assert record.group is not None
+        return Nominator(self._state, record, record.group.prepared).nominate()
+
+    def _head(self, queue: QueueState) -> Record | None:
+        """Who is tried next in a queue; None if nobody is."""
+        records = self._state.records
+        if not queue.strict:
+            sticky = records.get(queue.sticky)
+            if sticky is not None and sticky.group is not None and sticky.group.parked is None:
+                return sticky
+            head = queue.pending.head()
+            return None if head is None else records[head[1]]
+        first = queue.pending.first()
+        if first is None:
+            return None
+        record = records[first[1]]
+        if any(other.hold is not None and other.order < record.order for other in queue.standing.values()):
+            return None
+        return None if queue.blocked is not None and queue.blocked.uid == record.uid else record
+
+    def _flush(self) -> bool:
+        """After the last round: who may reclaim is tried once more, since an admission may have made somebody a
+        borrower."""
+        roots, self._unflushed = self._unflushed, set()
+        for root in roots:
+            for queue in self._state.members.get(root, ()):
+                assert queue.queue is not None
+                if queue.queue.preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER:
+                    self._unpark(queue, topology_only=False)
+        return bool(self._state.live)
+
+    # ---- one head
+
+    def _process(self, nomination: Nomination, untouched: bool) -> Outcome:
+        """Decides about one head on the state that the heads before it left (kueue.md 2.4)."""
+        overlap = any(victim.record.standing[FUTURE] is None for victim in nomination.victims)
+        if overlap:
+            again = self._nominator(nomination.record).again(nomination.assignment)
+            if again is None or (again.mode < Mode.DEFERRED and not again.victims):
+                return Outcome.SKIPPED
+            nomination = again
+        if nomination.mode <= Mode.NO_CANDIDATES:
+            if nomination.mode is Mode.NO_CANDIDATES:
+                self._reserve(nomination)
+            return self._park(nomination)
+        return Outcome.DECIDED if self._start(nomination, untouched) else Outcome.SKIPPED
+
+    def _nominator(self, record: Record) -> Nominator:
+        assert record.group is not None
+        return Nominator(self._state, record, record.group.prepared)
+
+    def _start(self, nomination: Nomination, untouched: bool) -> bool:
+        """Starts a workload, or evicts for it and keeps the room; False if it does not fit any more."""
+        state = self._state
+        node = state.tree.queues[nomination.record.workload.queue]
+        charge = nomination.assignment.charge
+        mark = state.log.mark()
+        for victim in nomination.victims:
+            state.stand(victim.record, FUTURE, None)
+        fits = state.tree.fits(node, charge, FUTURE)
+        places = nomination.places
+        if fits and not (untouched and places is not None):
+            later = self._place(nomination, now=False)
+            fits = not isinstance(later, Misfit)
+            places = None if isinstance(later, Misfit) else later
+        state.log.revert(mark)
+        if not fits:
+            return False
+        for victim in nomination.victims:
+            self._evict(victim, nomination.record)
+        if state.tree.fits(node, charge, NOW):
+            soon = places if untouched and nomination.mode is Mode.FIT else self._place(nomination, now=True)
+            if not isinstance(soon, Misfit):
+                self._admit(nomination, soon)
+                return True
+        if self._holds:
+            self._keep_room(nomination, places)
+            return True
+        return self._wait_for_victims(nomination, places)
+
+    def _place(self, nomination: Nomination, now: bool) -> Places | Misfit | None:
+        """Nodes for a nomination in the present state; None where nodes do not matter."""
+        scope = build_scope(self._state, nomination.assignment)
+        if scope is None or isinstance(scope, Misfit):
+            return scope
+        return self._nominator(nomination.record).placed(scope, now)
+
+    def _wait_for_victims(self, nomination: Nomination, places: Places | None) -> bool:
+        """Without holds, as in Kueue: the room is kept until the end of the round, then everybody may take it."""
+        record = nomination.record
+        standing = self._standing(nomination, places)
+        node = self._state.tree.queues[standing.queue]
+        self._keep_for_round(Reservation(node, standing.charge, standing.places, record.uid))
+        if nomination.victims:
+            self._state.log.assign(self._state.queue(standing.queue), "sticky", record.uid)
+        return bool(nomination.victims)
+
+    def _reserve(self, nomination: Nomination) -> None:
+        """Keeps what a blocked head waits for from the heads after it, unless it can reclaim it anyway (kueue.md
+        2.4, 5)."""
+        queue = self._state.queue(nomination.record.workload.queue)
+        assert queue.queue is not None
+        assert queue.node is not None
+        if queue.queue.preemption.reclaim_within_cohort is PreemptionPolicy.ANY:
+            return
+        charge = {}
+        for cell, amount in nomination.assignment.charge.items():
+            quota = queue.node.quotas.get(cell)
+            left = queue.node.nominal(cell) - queue.node.usage[FUTURE].get(cell, 0)
+            if nomination.level > 0:
+                limit = None if quota is None else quota.borrowing_limit
+                charge[cell] = amount if limit is None else max(0, min(amount, left + limit))
+            else:
+                charge[cell] = max(0, min(amount, left))
+        places = occupancy_of(nomination.assignment.prepared.ask, nomination.reserve or {})
+        self._keep_for_round(Reservation(queue.node, charge, places, nomination.record.uid))
+
+    def _keep_for_round(self, reservation: Reservation) -> None:
+        self._state.tree.add(reservation.node, reservation.charge, FUTURE)
+        self._state.fleet.occupy(reservation.places, FUTURE)
+        self._reservations.append(reservation)
+
+    def _end_reservations(self) -> None:
+        for reservation in self._reservations:
+            self._state.tree.remove(reservation.node, reservation.charge, FUTURE)
+            self._state.fleet.vacate(reservation.places, FUTURE)
+        self._reservations = []
+
+    # ---- decisions
+
+    def _standing(self, nomination: Nomination, places: Places | None) -> Standing:
+        assignment = nomination.assignment
+        occupancy = occupancy_of(assignment.prepared.ask, places) if places else {}
+        return Standing(nomination.record.workload.queue, assignment.charge, occupancy)
+
+    def _admit(self, nomination: Nomination, places: Places | None) -> None:
+        """Admits a workload. The time of admission grows by a microsecond a round: who came later goes first."""
+        record, assignment = nomination.record, nomination.assignment
+        ask = assignment.prepared.ask
+        queue = self._state.queue(record.workload.queue)
+        pod_sets = tuple(
+            pod_set_assignment(self._state, assignment, index, None if places is None else places.get(index))
+            for index in range(len(ask.pod_sets))
+        )
+        admission = Admission(record.uid, queue.name, pod_sets, assignment.charge, self._now + self._round_number)
+        planned = {ask.pod_sets[index].name: nodes for index, nodes in (places or {}).items()}
+        self._state.admit(record, admission, self._standing(nomination, places), planned)
+        if queue.sticky == record.uid:
+            self._state.log.assign(queue, "sticky", "")
+        self._admissions[record.uid] = admission
+        self._changes += 1
+        assert queue.node is not None
+        self._unflushed.add(queue.node.root)
+
+    def _keep_room(self, nomination: Nomination, places: Places | None) -> None:
+        record = nomination.record
+        self._state.keep_room(record, nomination.assignment, self._standing(nomination, places))
+        self._changes += 1
+        node = self._state.tree.queues[record.workload.queue]
+        self._unflushed.add(node.root)
+
+    def _evict(self, victim: Victim, by: Record) -> None:
+        """Evicts a victim. Room held for one is given up; an admission of this very pass is taken back unseen."""
+        record = victim.record
+        self._changes += 1
+        if record.hold is not None:
+            self._state.drop_hold(record)
+        elif self._holds and self._admissions.pop(record.uid, None) is not None:
+            self._state.clear(record)
+            self._state.enqueue(record)
+        else:
+            self._state.drain(record, by.uid)
+            message = _message(victim, by)
+            self._evictions.append(Eviction(record.uid, victim.reason, message, by.uid))
+
+    def _park(self, nomination: Nomination, ahead: str = "") -> Outcome:
+        """Does not try a head again until something changes; in a StrictFIFO queue it blocks the others."""
+        record, log = nomination.record, self._state.log
+        queue = self._state.queue(record.workload.queue)
+        parked = Parked(record.uid, record.workload.created, nomination, ahead)
+        if queue.strict:
+            was_blocked = queue.blocked is not None and queue.blocked.uid == record.uid
+            log.assign(queue, "blocked", parked)
+            self._tell(queue.front)
+            self._tell(record.uid)
+            log.assign(queue, "front", record.uid)
+            return Outcome.BLOCKED if was_blocked else Outcome.PARKED
+        if queue.sticky == record.uid:
+            log.assign(queue, "sticky", "")
+        group = record.group
+        assert group is not None
+        queue.pending.park(group, parked)
+        kind = kind_of(parked)
+        if kind != group.told:
+            log.assign(group, "told", kind)
+            for _, uid in group.members:
+                self._tell(uid)
+        return Outcome.PARKED
+
+    # ---- report
+
+    def _tell(self, uid: str) -> None:
+        record = self._state.records.get(uid)
+        if record is not None:
+            self._to_tell[uid] = record
+
+    def _report(self) -> list[Waiting]:
+        """Why workloads wait whose reason is another one than was last reported."""
+        state = self._state
+        if not (state.fresh or self._to_tell):
+            return []
+        candidates = {**state.fresh, **self._to_tell}
+        state.log.assign(state, "fresh", {})
+        explainer = Explainer(state)
+        told = []
+        for record in sorted(candidates.values(), key=lambda r: (r.workload.queue, r.order)):
+            if record.phase is not Phase.WAITING or record.held or record.uid not in state.records:
+                continue
+            kind = explainer.kind(record)
+            if kind != record.reported:
+                state.log.assign(record, "reported", kind)
+                told.append(explainer.tell(record))
+        return told
+
+
+def _message(victim: Victim, by: Record) -> str:
+    """What the user of a victim reads."""
+    what = {
+        EvictionReason.IN_CLUSTER_QUEUE: f"which goes first in queue {by.workload.queue}",
+        EvictionReason.IN_COHORT_RECLAMATION: f"queue {by.workload.queue} takes back quota that was borrowed",
+        EvictionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: f"queue {by.workload.queue} needs it for a higher priority",
+    }[victim.reason]
+    return f"preempted by {by.workload.key} (priority {by.workload.priority}): {what}"

@@ -1,0 +1,251 @@
+"""The quota tree and its algebra (kueue.md 2.1): what a node has, lends, borrows and can still give.
+
+Three views of usage are kept side by side:
+NOW     what is charged: admitted and draining workloads (quota counts until the last pod is gone);
+FUTURE  what will be charged once everything that drains is gone and those it is kept for have started; decisions look
+        here first, so that nobody takes what was freed for somebody else;
+EMPTY   no usage at all: what a node could have at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from queue_manager.engine.configuration import Cell, CellQuota, Configuration, ResourceGroup
+from queue_manager.engine.undo import UndoLog
+
+NOW, FUTURE, EMPTY = 0, 1, 2
+Charge = Mapping[Cell, int]
+
+
+class TreeNode:
+    """A queue (leaf) or cohort (inner node) with its quota and usage."""
+
+    __slots__ = (
+        "children",
+        "height",
+        "is_queue",
+        "local",
+        "name",
+        "parent",
+        "path",
+        "quotas",
+        "root",
+        "subtree",
+        "usage",
+    )
+
+    def __init__(self, name: str, is_queue: bool, quotas: dict[Cell, CellQuota]) -> None:
+        self.name = name
+        self.is_queue = is_queue
+        self.quotas = quotas
+        self.parent: TreeNode | None = None
+        self.root: TreeNode = self
+        self.children: list[TreeNode] = []
+        self.height = 0
+        self.path = name
+        self.subtree: dict[Cell, int] = {}
+        self.local: dict[Cell, int] = {}
+        self.usage: tuple[dict[Cell, int], dict[Cell, int], dict[Cell, int]] = ({}, {}, {})
+
+    def ancestors(self) -> Iterator[TreeNode]:
+        """Parent, grandparent, ... root."""
+        node = self.parent
+        while node is not None:
+            yield node
+            node = node.parent
+
+    def nominal(self, cell: Cell) -> int:
+        """The node's own nominal quota."""
+        quota = self.quotas.get(cell)
+        return 0 if quota is None else quota.nominal
+
+    def local_available(self, cell: Cell, view: int) -> int:
+        """Unused quota that the node never lends."""
+        local = self.local.get(cell, 0)
+        return max(0, local - self.usage[view].get(cell, 0)) if local else 0
+
+    def within_subtree(self, cells: Iterable[Cell], view: int) -> bool:
+        """Whether the node uses no more than its subtree quota of each cell."""
+        usage = self.usage[view]
+        return all(usage.get(cell, 0) <= self.subtree.get(cell, 0) for cell in cells)
+
+    def borrowing_with(self, cell: Cell, amount: int, view: int) -> bool:
+        """Whether the node would use more than its subtree quota with `amount` more."""
+        return self.subtree.get(cell, 0) < self.usage[view].get(cell, 0) + amount
+
+    def available(self, cell: Cell, view: int) -> int:
+        """How much more the node can take; negative where quota was cut below usage."""
+        used = self.usage[view].get(cell, 0)
+        subtree = self.subtree.get(cell, 0)
+        if self.parent is None:
+            return subtree - used
+        local = self.local.get(cell, 0)
+        above = self.parent.available(cell, view)
+        quota = self.quotas.get(cell)
+        if quota is not None and quota.borrowing_limit is not None:
+            above = min(above, subtree - local - max(0, used - local) + quota.borrowing_limit)
+        return max(0, local - used) + above
+
+    def borrow_height(self, cell: Cell, amount: int, view: int) -> tuple[int, bool]:
+        """Height of the lowest subtree whose quota holds `amount` more, and whether more could be reclaimed above."""
+        if self.parent is None or not self.borrowing_with(cell, amount, view):
+            return 0, self.parent is not None
+        remaining = amount - self.local_available(cell, view)
+        for node in self.ancestors():
+            if not node.borrowing_with(cell, remaining, view):
+                return node.height, node.parent is not None
+            remaining -= node.local_available(cell, view)
+        return self.root.height, False
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A limit on the way to the root that a request exceeds. Amounts are seen from the queue."""
+
+    node: TreeNode
+    requested: int
+    available: int
+    borrowing_limit: bool
+
+    @property
+    def missing(self) -> int:
+        """By how much the limit would have to grow."""
+        return self.requested - self.available
+
+
+class QuotaTree:
+    """All nodes of one configuration, with usage. Cohorts and queues have separate names."""
+
+    def __init__(self, configuration: Configuration, log: UndoLog) -> None:
+        self._log = log
+        self.cohorts = {
+            name: TreeNode(name, False, cells_of(c.resource_groups)) for name, c in configuration.cohorts.items()
+        }
+        self.queues = {
+            name: TreeNode(name, True, cells_of(q.resource_groups)) for name, q in configuration.queues.items()
+        }
+        self.broken: dict[str, str] = {}
+        parents = {name: cohort.parent for name, cohort in configuration.cohorts.items()}
+        for name, queue in configuration.queues.items():
+            self._link(self.queues[name], queue.cohort, parents)
+        for name in sorted(configuration.cohorts):
+            self._link(self.cohorts[name], parents[name], parents)
+        for node in [*self.queues.values(), *self.cohorts.values()]:
+            if node.parent is None:
+                _settle(node)
+
+    def _link(self, node: TreeNode, parent: str, parents: Mapping[str, str]) -> None:
+        """Hangs `node` under `parent`; a cohort that nobody declares exists without quota.
+
+        A node above which cohorts form a cycle hangs alone, and a queue among them is `broken`.
+        """
+        if not parent or node.parent is not None:
+            return
+        seen = [parent]
+        while (above := parents.get(seen[-1], "")) and above not in seen:
+            seen.append(above)
+        if above:
+            if node.is_queue:
+                cycle = seen[seen.index(above) :]
+                self.broken[node.name] = f"its cohorts form a cycle: {' -> '.join([*cycle, above])}"
+            return
+        if parent not in self.cohorts:
+            self.cohorts[parent] = TreeNode(parent, False, {})
+        node.parent = self.cohorts[parent]
+        self.cohorts[parent].children.append(node)
+
+    def add(self, queue: TreeNode, charge: Charge, view: int) -> None:
+        """Charges `charge` to a queue and, for what it borrows, to its ancestors."""
+        for cell, amount in charge.items():
+            self._add(queue, cell, amount, view)
+
+    def remove(self, queue: TreeNode, charge: Charge, view: int) -> None:
+        """Takes a charge back."""
+        for cell, amount in charge.items():
+            self._remove(queue, cell, amount, view)
+
+    def _add(self, start: TreeNode, cell: Cell, amount: int, view: int) -> None:
+        node: TreeNode | None = start
+        while node is not None and amount > 0:
+            usage = node.usage[view]
+            local_available = node.local_available(cell, view)
+            self._log.put(usage, cell, usage.get(cell, 0) + amount)
+            amount -= local_available
+            node = node.parent
+
+    def _remove(self, start: TreeNode, cell: Cell, amount: int, view: int) -> None:
+        node: TreeNode | None = start
+        while node is not None and amount > 0:
+            usage = node.usage[view]
+            stored_above = usage.get(cell, 0) - node.local.get(cell, 0)
+            self._log.put(usage, cell, usage.get(cell, 0) - amount)
+            amount = min(amount, stored_above)
+            node = node.parent
+
+    def fits(self, queue: TreeNode, charge: Charge, view: int) -> bool:
+        """Whether the queue can take the whole charge."""
+        return all(amount <= max(0, queue.available(cell, view)) for cell, amount in charge.items())
+
+    def shortages(self, queue: TreeNode, cell: Cell, amount: int, view: int) -> list[Shortage]:
+        """Every limit from the queue up to the root that `amount` more would exceed; empty if it fits."""
+        found = []
+        need, below = amount, 0
+        node: TreeNode | None = queue
+        while node is not None:
+            used, subtree, local = node.usage[view].get(cell, 0), node.subtree.get(cell, 0), node.local.get(cell, 0)
+            quota = node.quotas.get(cell)
+            free = node.local_available(cell, view)
+            if node.parent is None:
+                if need > subtree - used:
+                    found.append(Shortage(_sole_source(node, queue, cell, view), amount, below + subtree - used, False))
+            elif quota is not None and quota.borrowing_limit is not None:
+                room = free + subtree - local - max(0, used - local) + quota.borrowing_limit
+                if need > room:
+                    found.append(Shortage(node, amount, below + room, True))
+            need, below = max(0, need - free), below + free
+            node = node.parent
+        return found
+
+
+def _sole_source(node: TreeNode, queue: TreeNode, cell: Cell, view: int) -> TreeNode:
+    """The lowest node on the way to `queue` that all quota and usage of `node` come from: there the limit is felt."""
+    path = [queue, *queue.ancestors()]
+    for lower in reversed(path[: path.index(node)]):
+        same_quota = lower.subtree.get(cell, 0) == node.subtree.get(cell, 0)
+        if not same_quota or lower.usage[view].get(cell, 0) != node.usage[view].get(cell, 0):
+            break
+        node = lower
+    return node
+
+
+def cells_of(groups: Iterable[ResourceGroup]) -> dict[Cell, CellQuota]:
+    """The quota of each cell of some resource groups."""
+    return {
+        Cell(flavor.flavor, resource): quota
+        for group in groups
+        for flavor in group.flavors
+        for resource, quota in flavor.quotas.items()
+    }
+
+
+def _settle(root: TreeNode) -> None:
+    """Sets what follows from the shape: paths, heights, subtree and local quota. Iterative: trees may be deep."""
+    order = [root]
+    for node in order:
+        node.children.sort(key=lambda child: (child.is_queue, child.name))
+        for child in node.children:
+            child.root = root
+            child.path = f"{node.path}/{child.name}"
+        order.extend(node.children)
+    for node in reversed(order):
+        node.height = max((child.height + 1 for child in node.children), default=0)
+        subtree = {cell: quota.nominal for cell, quota in node.quotas.items()}
+        for child in node.children:
+            for cell, amount in child.subtree.items():
+                subtree[cell] = subtree.get(cell, 0) + amount - child.local.get(cell, 0)
+        node.subtree = subtree
+        for cell, quota in node.quotas.items():
+            if quota.lending_limit is not None:
+                node.local[cell] = max(0, subtree[cell] - quota.lending_limit)
