@@ -1,5 +1,6 @@
 """deploy/install.yaml as a whole: parts fit each other, pods are locked down, the registration is the code's."""
 
+import itertools
 import re
 
 import click
@@ -106,6 +107,14 @@ def test_arguments_are_those_of_the_command_line(name):
         while isinstance(command, click.Group):
             command = command.commands[arguments.pop(0)]
         command.make_context("test", arguments)
+
+
+@pytest.mark.parametrize("name", ["queue-manager-controller", "queue-manager-webhook"])
+def test_roles_know_their_namespace_and_are_reachable(name):
+    (container,) = pod_of(name)["containers"]
+    variables = {item["name"]: item.get("valueFrom", {}).get("fieldRef") for item in container["env"]}
+    assert variables["POD_NAMESPACE"] == {"fieldPath": "metadata.namespace"}
+    assert ("--host", "0.0.0.0") in itertools.pairwise(container["args"])
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)
