@@ -84,7 +84,7 @@ async def _up(options: UpOptions, store: Store, data: Path, listening: socket.so
                 group.create_task(simulated.run())
                 if options.demo:
                     group.create_task(play(simulated, random))
-            elif options.webhook_url or await asyncio.to_thread(_is_here, credentials):
+            elif options.webhook_url or await _is_here(credentials):
                 group.create_task(_webhook(store, cluster, options, data))
             else:
                 log.warning(
@@ -108,9 +108,10 @@ def _prepare(cluster: SimulatedCluster, store: Store, *, demo: bool) -> None:
         apply_text(Context(store, lambda: datetime.now(UTC)), text, file="demo.yaml", reason="the demo's configuration")
 
 
-def _is_here(credentials: Credentials) -> bool:
+async def _is_here(credentials: Credentials) -> bool:
     """Whether the API server runs on this machine, so that it can call a webhook on loopback."""
-    return is_loopback(urlsplit(credentials.access().host).hostname or "")
+    access = await asyncio.to_thread(credentials.access)
+    return is_loopback(urlsplit(access.host).hostname or "")
 
 
 async def _webhook(store: Store, cluster: Cluster, options: UpOptions, data: Path) -> None:

@@ -113,7 +113,7 @@ class Executors:
         task.add_done_callback(self._finished)
 
     def _finished(self, task: asyncio.Future[None]) -> None:
-        self._tasks.discard(task)  # type: ignore[arg-type]
+        self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("executor task failed", error=repr(error))
 

@@ -436,7 +436,7 @@ class Term:
         facts = self._facts(row, obj, kind)
         if uid in self._refused and row.state is State.STARTING and facts.exists and facts.finished is None:
             failures = self._refusals[uid] = self._refusals.get(uid, 0) + 1
-            return start_refused(row, self._refused.pop(uid), facts.now, failures - 1)
+            return start_refused(row, self._refused.pop(uid), facts, failures - 1)
         change = decide(row, facts)
         if change is not None or obj is None:
             return change
@@ -457,7 +457,9 @@ class Term:
     def _facts(self, row: WorkloadRow, obj: Object | None, kind: Kind) -> Facts:
         now, live = self._clock.now(), self.pods.live(row.uid)
         if obj is None:
-            return Facts(now=now, exists=False, live_pods=live, drained=live == 0 and row.uid in self._drained)
+            drained = live == 0 and row.uid in self._drained
+            charge = self.engine.charge_of(row.uid)
+            return Facts(now=now, exists=False, live_pods=live, drained=drained, charge=charge)
         finished = kind.finished(obj)
         drained = live == 0 and (finished is not None or row.uid in self._drained)
         placed = False
@@ -472,7 +474,11 @@ class Term:
             live_pods=live,
             drained=drained,
             managed=self.intake.is_managed(obj),
+            charge=self.engine.charge_of(row.uid),
         )
+
+    def _charge_facts(self, row: WorkloadRow, now: datetime) -> Facts:
+        return Facts(now=now, exists=True, charge=self.engine.charge_of(row.uid))
 
     async def _arrival(self, obj: Object, kind: Kind, ended: WorkloadRow | None) -> Change | None:
         """A job nobody has seen yet (or that was given up and asks again): queued, adopted when it ran before our first
@@ -571,7 +577,7 @@ class Term:
         changes: list[Change] = []
         for decided in plan.evictions:
             row = self.rows[decided.uid]
-            changes.append(evict(row, decided, self.rows.get(decided.by), now))
+            changes.append(evict(row, decided, self.rows.get(decided.by), self._charge_facts(row, now)))
             self.counters.evictions += 1
             log.info(
                 "evicted",
@@ -583,7 +589,7 @@ class Term:
         admitted = {admission.uid for admission in plan.admissions}
         for admission in plan.admissions:
             row = self.rows[admission.uid]
-            changes.append(admit(row, self._with_tolerations_of(admission), now))
+            changes.append(admit(row, admission, now))
             self.counters.admissions += 1
             log.info(
                 "admitted",
@@ -601,16 +607,6 @@ class Term:
             changes.append(Change(row=fresh, outbox=outbox, explanation=explanation_of(waiting, row, self.rows, now)))
         return changes
 
-    def _with_tolerations_of(self, admission: Any) -> Any:
-        """Notes the tolerations of the flavors as they are now."""
-        flavors = self.compiled.configuration.flavors
-        pod_sets = []
-        for pod_set in admission.pod_sets:
-            names = sorted(set(pod_set.flavors.values()))
-            tolerations = [t for name in names if name in flavors for t in flavors[name].tolerations]
-            pod_sets.append(replace(pod_set, tolerations=tuple(dict.fromkeys(tolerations))))
-        return replace(admission, pod_sets=tuple(pod_sets))
-
     async def _commit(self, changes: Sequence[Change], *, planned: bool = False) -> Committed:
         """Writes the changes, then tells memory, engine and executors what won; losers are read again."""
         revision = self.compiled.configuration.revision if planned else None
@@ -618,7 +614,9 @@ class Term:
         if committed.lost:
             self.counters.lost += len(committed.lost)
             if planned:
+                # All of the plan is taken back; what won is told to the engine like news from elsewhere.
                 self.engine.revoke(committed.lost)
+                planned = False
             await self._read_again(committed.lost)
         for change in changes:
             uid = change.row.uid
@@ -690,7 +688,11 @@ class Term:
             self.pods.charge(row.uid, True)
             self._bind(row)
         elif row.state is State.DRAINING and old.state is not State.DRAINING:
-            self.engine.evict(row.uid)
+            if row.admission.by:
+                self.engine.restore_admission(row.admission.admission, draining=True, evicted_by=row.admission.by)
+                self._bind(row)
+            else:
+                self.engine.evict(row.uid)
 
     def _workload(self, row: WorkloadRow) -> Workload:
         return Workload(

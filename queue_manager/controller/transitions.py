@@ -35,6 +35,7 @@ class Facts:
 
     `exists`: the job object is there. `placed`: it is unsuspended with the placement of the row's admission.
     `live_pods`: pods that have not ended, terminating ones included. `drained`: no pod is left and none can come.
+    `charge`: what the workload is charged now, loans taken off.
     """
 
     now: datetime
@@ -45,6 +46,7 @@ class Facts:
     live_pods: int = 0
     drained: bool = False
     managed: bool = True
+    charge: Mapping[Cell, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +128,18 @@ EVICTION_WORDS: Mapping[EvictionReason, str] = {
 }
 
 
-def evict(row: WorkloadRow, eviction: Eviction, preemptor: WorkloadRow | None, now: datetime) -> Change:
+def evict(row: WorkloadRow, eviction: Eviction, preemptor: WorkloadRow | None, facts: Facts) -> Change:
     """starting, running -> draining, to queue again afterwards."""
     why = EVICTION_WORDS[eviction.reason]
     by = f" ({preemptor.namespace}/{preemptor.name}, priority {preemptor.priority})" if preemptor else ""
     message = f"Stopped because {why}{by}. It queues again with its old place in time."
     reason = "Preempted" if eviction.by else "Evicted"
-    return drain(row, now, State.WAITING, eviction.reason.value, message, by=eviction.by, event_reason=reason)
+    return drain(row, facts, State.WAITING, eviction.reason.value, message, by=eviction.by, event_reason=reason)
 
 
 def drain(
     row: WorkloadRow,
-    now: datetime,
+    facts: Facts,
     after: State,
     cause: str,
     message: str,
@@ -148,7 +150,7 @@ def drain(
 ) -> Change:
     """Any charged state -> draining: the charge stays until the last pod is gone."""
     assert row.admission is not None
-    ended = replace(row.admission, evicted_at=now, cause=cause, cause_message=message, by=by)
+    ended = replace(row.admission, evicted_at=facts.now, cause=cause, cause_message=message, by=by)
     draining = replace(
         row,
         state=State.DRAINING,
@@ -157,18 +159,12 @@ def drain(
         message=message,
         admission=ended,
         not_before=not_before,
-        finished_at=now if after in (State.FINISHED, State.FAILED) else None,
+        finished_at=facts.now if after in (State.FINISHED, State.FAILED) else None,
     )
-    charge = charged(row)
     outbox = [sync(draining), annotate(draining)]
     if event_reason:
         outbox.append(event(draining, event_reason, message, warning=event_reason != "Finished"))
-    return Change(row=draining, ledger=entries(charge, LedgerState.DRAINING), outbox=tuple(outbox))
-
-
-def charged(row: WorkloadRow) -> Mapping[Cell, int]:
-    """What the workload is charged by its open admission."""
-    return row.admission.admission.charge if row.admission else {}
+    return Change(row=draining, ledger=entries(facts.charge, LedgerState.DRAINING), outbox=tuple(outbox))
 
 
 def release(row: WorkloadRow, now: datetime) -> Change:
@@ -236,7 +232,7 @@ def charged_state(row: WorkloadRow, facts: Facts) -> Change | None:
     if end is not None:
         state, cause, message = end
         event_reason = "Finished" if facts.exists else ""
-        change = drain(row, facts.now, state, cause, message, event_reason=event_reason)
+        change = drain(row, facts, state, cause, message, event_reason=event_reason)
         return change
     if row.state is State.STARTING and facts.placed:
         assert row.admission is not None
@@ -244,7 +240,7 @@ def charged_state(row: WorkloadRow, facts: Facts) -> Change | None:
         return Change(row=replace(row, state=State.RUNNING, admission=started))
     if row.state is State.RUNNING and facts.suspended:
         message = "Its user suspended it: it is held until it is released or its user resumes it"
-        return drain(row, facts.now, State.HELD, SUSPENDED_BY_USER, message, event_reason="Held")
+        return drain(row, facts, State.HELD, SUSPENDED_BY_USER, message, event_reason="Held")
     return None
 
 
@@ -280,8 +276,9 @@ def decide(row: WorkloadRow, facts: Facts) -> Change | None:
     return TRANSITIONS[row.state](row, facts)
 
 
-def start_refused(row: WorkloadRow, message: str, now: datetime, failures: int) -> Change:
+def start_refused(row: WorkloadRow, message: str, facts: Facts, failures: int) -> Change:
     """starting -> draining: the start is refused for good; it queues again after a pause (60 s, doubling, to 1 h)."""
     pause = timedelta(seconds=min(60 * 2 ** min(failures, 6), 3600))
     text = f"It could not be started and is tried again in {int(pause.total_seconds())} s: {message}"
-    return drain(row, now, State.WAITING, START_REFUSED, text, event_reason=START_REFUSED, not_before=now + pause)
+    until = facts.now + pause
+    return drain(row, facts, State.WAITING, START_REFUSED, text, event_reason=START_REFUSED, not_before=until)

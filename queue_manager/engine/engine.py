@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
+from queue_manager.engine.adopt import adopt
 from queue_manager.engine.configuration import Cell, Configuration, Node
 from queue_manager.engine.decision import Admission, Plan, Waiting
 from queue_manager.engine.explain import Explainer
-from queue_manager.engine.restore import count_again, settle_places, stub
+from queue_manager.engine.restore import charge_with, count_again, settle_places, stub
 from queue_manager.engine.rounds import Pass
 from queue_manager.engine.state import Phase, Record, State
 from queue_manager.engine.tree import NOW
-from queue_manager.engine.workload import Workload
+from queue_manager.engine.workload import PodGroup, Workload
 
 
 class Engine:
@@ -153,11 +155,31 @@ class Engine:
         """Charged amounts, draining included, by name of queue or cohort (what the subtree has charged) and cell."""
         return self._state.totals(NOW)
 
+    def charge_of(self, uid: str) -> Mapping[Cell, int]:
+        """What the workload is charged now, draining included; {} when it waits or is not known."""
+        record = self._state.records.get(uid)
+        standing = record.standing[NOW] if record is not None else None
+        return dict(standing.charge) if standing is not None else {}
+
+    def charge_with(self, uid: str, pod_groups: tuple[PodGroup, ...]) -> Mapping[Cell, int]:
+        """What an admitted workload would be charged with these pod groups (other `reclaimed` counts)."""
+        record = self._state.records[uid]
+        if record.admission is None:
+            return {}
+        return charge_with(self._state, record.admission, replace(record.workload, pod_groups=pod_groups))
+
+    def adopt(self, workload: Workload, now: int) -> Admission | None:
+        """An admission for a job that runs already, whatever the quota; None when no flavor fits. See `adopt.py`."""
+        return adopt(self._state, workload, now)
+
     def _leave(self, record: Record) -> None:
         """Takes a waiting workload out of wherever it waits, with what is held for it."""
         if record.hold is not None:
             self._state.drop_hold(record)
         if record.phase is Phase.WAITING:
+            queue = self._state.queue(record.workload.queue)
+            if queue.strict and queue.node is not None and record.group is not None:
+                self._state.dirty.add(queue.node.root)  # others may have had to stand back for it
             self._state.dequeue(record)
 
     def _final(self) -> None:

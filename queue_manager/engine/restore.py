@@ -36,6 +36,12 @@ def count_again(state: State, record: Record) -> None:
     state.touch(record)
 
 
+def charge_with(state: State, admission: Admission, workload: Workload) -> Mapping[Cell, int]:
+    """What an admission is charged when its workload looks like this (other `reclaimed` counts). Changes nothing."""
+    ask = ask_of(workload, state.configuration)
+    return _charge(ask, admission, _counts(ask, admission))
+
+
 def settle_places(state: State) -> None:
     """Finds nodes for admissions that name domains only, or whose domains had no node so far. Order: uid."""
     for uid in sorted(state.unplaced):
