@@ -1,4 +1,4 @@
-"""Fixtures for every folder: an embedded PostgreSQL a session (a worker, under xdist), a fresh migrated database a test."""
+"""Fixtures for every folder: an embedded PostgreSQL a session (a worker, under xdist), a fresh database a test."""
 
 from __future__ import annotations
 

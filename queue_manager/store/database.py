@@ -142,7 +142,7 @@ def _await(
             with engine.connect():
                 return
         except OperationalError as error:
-            why = str(error.orig).strip().splitlines()[-1]
+            why = str(error.orig).strip().splitlines()[0]
             if _refused(error) or (timeout is not None and waited >= timeout):
                 raise DatabaseError(f"can't use the database {_shown(engine)}: {why}") from error
         on_wait(f"waiting for the database {_shown(engine)}: {why} (next try in {wait:.1f} s)")

@@ -3,10 +3,10 @@
 `DIR/pg` is the data, with the socket in it; `DIR/lock` is held by the process that owns the server; its log is
 `DIR/postgres.log`.
 
-Started as root, the server runs as another user (`server_user`). That user needs no way to DIR: the server is started
-with the data folder as its working directory, entered while still root, and is told that its data are in
-`/proc/self/cwd`. So DIR may lie below a 0700 home and nobody's permissions change. Its programs are copied when that
-user can't reach them.
+Started as root, the server runs as another user (`server_user`). That user needs no way to DIR: root opens the data
+folder, the server inherits it and is told that its data are in `/proc/self/fd/N`. So DIR may lie below a 0700 home and
+nobody's permissions change. (Its working directory would do too, but PostgreSQL 15 leaves and enters that by name.) Its
+programs are copied when that user can't reach them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 from urllib.parse import quote
 
 import psycopg
@@ -45,6 +46,7 @@ _SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
+_UNSAFE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
 
 
 class FolderInUse(EmbeddedError):
@@ -61,12 +63,11 @@ class EmbeddedPostgres:
         self.folder = Path(folder).expanduser().absolute()
         self.data = self.folder / "pg"
         self._fsync = fsync
-        self._settings = {**_SETTINGS, "fsync": "on" if fsync else "off", **(settings or {})}
-        if not fsync:
-            self._settings |= {"full_page_writes": "off", "synchronous_commit": "off"}
+        self._settings = {**_SETTINGS, **({} if fsync else _UNSAFE), **(settings or {})}
         self._lock: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._sockets: Path | None = None
+        self._opened: int | None = None
         self._user = ServerUser(os.geteuid(), os.getegid())
 
     def __enter__(self) -> EmbeddedPostgres:
@@ -127,6 +128,7 @@ class EmbeddedPostgres:
         if self._sockets is not None and self._sockets != self.data:
             shutil.rmtree(self._sockets, ignore_errors=True)
         self._sockets = None
+        self._close_data()
         if self._lock is not None:
             os.ftruncate(self._lock, 0)
             fcntl.flock(self._lock, fcntl.LOCK_UN)
@@ -157,25 +159,43 @@ class EmbeddedPostgres:
         if wanted is None:
             self._initialise(binaries)
         sockets = self._choose_sockets()
-        log = self._open_log()
-        with log:
+        seen = self._seen(self.data)
+        with self._open_log() as log:
             self._process = subprocess.Popen(
-                [binaries / "postgres", "-D", self._data_seen_by(self._user), *self._arguments(sockets)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.data, env=ENVIRONMENT,
-                # Ctrl-C goes to the terminal's process group: the server must outlive the program's orderly end.
-                start_new_session=True,
-                **self._user.switch,
-            )  # fmt: skip
+                [binaries / "postgres", "-D", seen, *self._arguments(seen if sockets == self.data else str(sockets))],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                **self._process_options(),
+            )
         self._await_ready(timeout)
         self._sockets = sockets
         self._create_database()
 
-    def _data_seen_by(self, user: ServerUser) -> str:
-        if not user.switch:
-            return str(self.data)
+    def _process_options(self) -> dict[str, Any]:
+        return {
+            "cwd": "/",
+            "env": ENVIRONMENT,
+            "pass_fds": () if self._opened is None else (self._opened,),
+            # Ctrl-C goes to the terminal's process group: the server must outlive the program's orderly end.
+            "start_new_session": True,
+            **self._user.switch,
+        }
+
+    def _seen(self, folder: Path) -> str:
+        """The path of `folder` for the server's user."""
+        self._close_data()
+        if not self._user.switch:
+            return str(folder)
         if not sys.platform.startswith("linux"):
             raise EmbeddedError("the embedded database can't be started as root on this system; use another user")
-        return "/proc/self/cwd"
+        self._opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        return f"/proc/self/fd/{self._opened}"
+
+    def _close_data(self) -> None:
+        if self._opened is not None:
+            os.close(self._opened)
+            self._opened = None
 
     def _initialise(self, binaries: Path) -> None:
         """Makes the cluster in `pg.new`, renamed when complete: an interrupted one is made again."""
@@ -183,31 +203,35 @@ class EmbeddedPostgres:
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(mode=0o700)
         os.chown(new, self._user.uid, self._user.gid)
-        command: list[str | Path] = [
-            binaries / "initdb", "-D", self._data_seen_by(self._user) if self._user.switch else str(new),
-            "-U", ROLE, "--auth-local=trust", "--auth-host=reject", "-E", "UTF8", "--locale=C", "--data-checksums",
-        ]  # fmt: skip
+        options = [
+            "-U",
+            ROLE,
+            "--auth-local=trust",
+            "--auth-host=reject",
+            "-E",
+            "UTF8",
+            "--locale=C",
+            "--data-checksums",
+        ]
         if not self._fsync:
-            command.append("--no-sync")
-        answer = subprocess.run(
-            command, cwd=new, env=ENVIRONMENT, check=False, capture_output=True, text=True, start_new_session=True,
-            **self._user.switch,
-        )  # fmt: skip
+            options.append("--no-sync")
+        command: list[str | Path] = [binaries / "initdb", "-D", self._seen(new), *options]
+        answer = subprocess.run(command, check=False, capture_output=True, text=True, **self._process_options())
         if answer.returncode != 0:
             raise EmbeddedError(f"initdb failed in {self.folder}: {answer.stderr.strip() or answer.stdout.strip()}")
         new.rename(self.data)
 
     def _choose_sockets(self) -> Path:
-        """The data folder, or a short temporary one when the socket's path would be too long for the kernel."""
-        if len(os.fsencode(self.data / ".s.PGSQL.5432")) <= _SOCKET_LIMIT:
+        """The data folder, or a short temporary one when the kernel or libpq could not take the socket's path."""
+        path = str(self.data / ".s.PGSQL.5432")
+        if len(os.fsencode(path)) <= _SOCKET_LIMIT and not set(path) & set(',"'):
             return self.data
         sockets = Path(tempfile.mkdtemp(prefix="qm-pg-"))
         os.chown(sockets, self._user.uid, self._user.gid)
         return sockets
 
-    def _arguments(self, sockets: Path) -> list[str]:
-        seen = self._data_seen_by(self._user) if sockets == self.data else str(sockets)
-        settings = {"unix_socket_directories": f'"{seen}"', **self._settings}
+    def _arguments(self, sockets: str) -> list[str]:
+        settings = {"unix_socket_directories": f'"{sockets}"', **self._settings}
         return [argument for name, value in settings.items() for argument in ("-c", f"{name}={value}")]
 
     def _open_log(self) -> IO[bytes]:
@@ -260,37 +284,42 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end_leftover(data: Path) -> None:
-    """Ends a server whose owner was killed, and removes a pid file that names a process which is no server of ours.
+    """Ends a server whose owner was killed and removes what a killed one left.
 
     We hold the folder's lock, so whatever runs on the data has no owner. It is ended and not taken over: sessions of
     the killed owner may hold locks, and the settings may have changed.
     """
+    if not data.is_dir():
+        return
     state = _pid_file(data)
-    if not state or not data.is_dir():
-        return
-    _remove_sockets_of(state)
-    pid = int(state[0]) if state[0].strip().isdigit() else 0
-    if not _serves(pid, data):
-        _workers_end(data)
-        # After a crash of the machine the pid may belong to anything; PostgreSQL itself would refuse to start then.
-        (data / "postmaster.pid").unlink(missing_ok=True)
-        return
+    pid = int(state[0]) if state and state[0].strip().isdigit() else 0
     for asked in (signal.SIGINT, signal.SIGQUIT):
-        try:
-            os.kill(pid, asked)
-        except ProcessLookupError:
-            return
-        deadline = time.monotonic() + _STOP_SECONDS
-        while time.monotonic() < deadline:
-            if not _serves(pid, data):
-                return
-            time.sleep(0.02)
-    raise EmbeddedError(f"the server that a former run left on {data} (process {pid}) does not end")
-
-
-def _remove_sockets_of(state: list[str]) -> None:
+        if _serves(pid, data):
+            with suppress(ProcessLookupError):
+                os.kill(pid, asked)
+            _wait_until(lambda: not _serves(pid, data))
+    if not _wait_until(lambda: not _workers_on(data)):
+        raise EmbeddedError(f"a server that a former run left still works on {data} (process {pid}) and does not end")
+    # After a crash the pids in these files may belong to anything, and PostgreSQL itself would refuse to start then.
+    for name in ("postmaster.pid", ".s.PGSQL.5432.lock", ".s.PGSQL.5432"):
+        (data / name).unlink(missing_ok=True)
     if len(state) > 4 and Path(state[4]).name.startswith("qm-pg-"):
         shutil.rmtree(state[4], ignore_errors=True)
+
+
+def _wait_until(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + _STOP_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _workers_on(data: Path) -> bool:
+    """Whether any process works on `data`, children of a killed server too: a new one beside them would destroy it."""
+    processes = os.listdir("/proc") if Path("/proc").exists() else []
+    return any(_serves(int(name), data) for name in processes if name.isdigit())
 
 
 def _serves(pid: int, data: Path) -> bool:
@@ -308,17 +337,3 @@ def _serves(pid: int, data: Path) -> bool:
         return False
     answer = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return "postgres" in answer.stdout and str(data) in answer.stdout
-
-
-def _workers_end(data: Path) -> None:
-    """Waits for processes of a killed server that still work on `data`: a new one beside them would destroy it.
-
-    PostgreSQL finds them itself by its pid file, which is about to be removed.
-    """
-    deadline = time.monotonic() + _STOP_SECONDS
-    while time.monotonic() < deadline:
-        processes = os.listdir("/proc") if Path("/proc").exists() else []
-        if not any(_serves(int(name), data) for name in processes if name.isdigit()):
-            return
-        time.sleep(0.05)
-    raise EmbeddedError(f"processes of a killed server still work on {data} and do not end")

@@ -12,15 +12,16 @@ from queue_manager.store.records import StaleEpoch
 CONTROLLER = "controller"
 """The lease whose epoch every commit carries."""
 
+_CREATE = text(
+    "INSERT INTO leases (name, holder, epoch, expires_at) VALUES (:name, '', 0, now()) ON CONFLICT DO NOTHING"
+)
 _ACQUIRE = text("""
-    INSERT INTO leases AS l (name, holder, epoch, expires_at)
-    VALUES (:name, :holder, 1, COALESCE(CAST(:now AS timestamptz), clock_timestamp()) + :ttl)
-    ON CONFLICT (name) DO UPDATE SET
-        holder = excluded.holder,
-        epoch = CASE WHEN l.holder = excluded.holder THEN l.epoch ELSE l.epoch + 1 END,
-        expires_at = excluded.expires_at
-    WHERE l.holder IN ('', excluded.holder)
-        OR l.expires_at <= COALESCE(CAST(:now AS timestamptz), clock_timestamp())
+    UPDATE leases SET
+        holder = :holder,
+        epoch = CASE WHEN holder = :holder THEN epoch ELSE epoch + 1 END,
+        expires_at = COALESCE(CAST(:now AS timestamptz), clock_timestamp()) + :ttl
+    WHERE name = :name AND (
+        holder IN ('', :holder) OR expires_at <= COALESCE(CAST(:now AS timestamptz), clock_timestamp()))
     RETURNING epoch""")
 _RENEW = text("""
     UPDATE leases SET expires_at = COALESCE(CAST(:now AS timestamptz), clock_timestamp()) + :ttl
@@ -43,6 +44,7 @@ class Lease:
 def acquire(connection: Connection, name: str, holder: str, ttl: timedelta, now: datetime | None) -> int | None:
     """Takes a free, expired or own lease; its epoch, or None when another holder has it."""
     arguments = {"name": name, "holder": holder, "ttl": ttl, "now": now}
+    connection.execute(_CREATE, {"name": name})
     epoch: int | None = connection.execute(_ACQUIRE, arguments).scalar()
     return epoch
 

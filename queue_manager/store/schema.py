@@ -310,7 +310,7 @@ leases = Table(
     _time("expires_at"),
     # Renewing leaves the key alone and so does not wait for commits, which hold FOR KEY SHARE; a takeover does wait.
     Index("leases_epoch_idx", "name", "epoch", unique=True),
-    CheckConstraint("epoch > 0", name="epoch"),
+    CheckConstraint("epoch >= 0", name="epoch"),
 )
 
 audit = Table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -381,15 +382,18 @@ def test_no_configuration_slips_in_while_a_commit_is_under_way(store: Store) -> 
                 pass
 
     def configure() -> None:
-        for number in range(30):
+        for number in range(20):
             _apply(store, f"flavor-{number}")
+            decided, deadline = len(landed), time.monotonic() + 10
+            while len(landed) == decided and time.monotonic() < deadline:
+                time.sleep(0.001)
             # What this apply could see of decisions was made by older revisions, and no more of those may come.
             with store.engine.begin() as connection:
                 connection.execute(
                     text(
                         "INSERT INTO facts (name, value, at) SELECT 'seen-' || max(r.number), "
-                        "(SELECT to_jsonb(count(*)) FROM workloads WHERE (inputs ->> 'revision')::int < max(r.number)), "
-                        "now() FROM revisions r"
+                        "(SELECT to_jsonb(count(*)) FROM workloads "
+                        "WHERE (inputs ->> 'revision')::int < max(r.number)), now() FROM revisions r"
                     )
                 )
 
