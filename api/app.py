@@ -24,8 +24,6 @@ from .workloads.router import router as workloads
 
 __all__ = ["create_app", "require_loopback"]
 
-MAX_BODY = 32 * 1024 * 1024
-
 
 def create_app(
     store: Store,
@@ -45,7 +43,6 @@ def create_app(
         description="Batch queues for AI training on Kubernetes.",
         docs_url=None,
         redoc_url=None,
-        max_body_size=MAX_BODY,
     )
     app.state.context = Context(store, now)
     app.state.registry = registry

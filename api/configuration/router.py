@@ -8,6 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse
 
+from queue_manager.config.source import MAX_BYTES
+
 from ..context import Ctx
 from ..paging import Cursor, Limit, Page
 from ..problems import ProblemError
@@ -37,8 +39,13 @@ IfMatch = Annotated[str, Header(max_length=1000)]
 
 async def body_text(request: Request) -> str:
     """The body as text, whatever its media type says: JSON is YAML too."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BYTES:
+            raise ProblemError(413, "Body too large", f"at most {MAX_BYTES // 2**20} MiB are read")
     try:
-        return (await request.body()).decode("utf-8-sig")
+        return body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ProblemError(400, "Body is not UTF-8", f"at byte {error.start}") from None
 
@@ -85,19 +92,21 @@ def _add(plural: str, kind: str) -> None:
     """Routes of one kind; local queues have their namespace in the path."""
     path = f"/{plural}/{{namespace}}/{{name}}" if kind == "LocalQueue" else f"/{plural}/{{name:path}}"
     key: Callable[..., service.Key] = _namespaced_key(kind) if kind == "LocalQueue" else _key(kind)
-    Key = Annotated[service.Key, Depends(key)]
+    of_url = Depends(key)
 
     def list_objects(context: Ctx, cursor: Cursor = "", limit: Limit = 500) -> Page[Document]:
         return service.list_objects(context, kind, cursor, limit)
 
-    def get_object(context: Ctx, key: Key) -> Response:
+    def get_object(context: Ctx, key: service.Key = of_url) -> Response:
         return _answer(*service.get_object(context, key))
 
-    def put_object(context: Ctx, key: Key, text: Text, if_match: IfMatch = "", if_none_match: IfMatch = "") -> Response:
+    def put_object(
+        context: Ctx, text: Text, key: service.Key = of_url, if_match: IfMatch = "", if_none_match: IfMatch = ""
+    ) -> Response:
         new, revision, document = service.put_object(context, key, text, if_match, if_none_match)
         return _answer(revision, document, 201 if new else 200)
 
-    def delete_object(context: Ctx, key: Key, if_match: IfMatch = "") -> None:
+    def delete_object(context: Ctx, key: service.Key = of_url, if_match: IfMatch = "") -> None:
         service.delete_object(context, key, if_match)
 
     one: dict[str, Any] = {"response_model": Document}

@@ -108,7 +108,7 @@ def _changes(revision: records.Revision) -> list[ObjectChange]:
 
 def invalid(problems: Iterable[Problem]) -> ProblemError:
     """422 with every problem."""
-    errors = [problem.as_dict() for problem in problems]
+    errors = [each.as_dict() for each in sorted(problems, key=lambda problem: (problem.file, problem.line))]
     title = "Configuration is not valid"
     return ProblemError(422, title, f"{len(errors)} problem(s) found; nothing was changed", errors=errors)
 

@@ -93,6 +93,7 @@ class WorkloadLine:
     name: str
     kind: str
     queue: str
+    path: str
     queue_link: str
     link: str
     asks: str
@@ -172,7 +173,8 @@ def tree_view(items: Sequence[TreeNode], query: Mapping[str, str], every_column:
     flat = list(_flat(items, 0, ()))
     cells = {(cell.flavor, cell.resource) for _, node, _ in flat for cell in node.cells}
     ordered = sorted(cells, key=lambda cell: (cell[1] in PLAIN_RESOURCES, cell))
-    columns = ordered if every_column else ordered[:HEADLINE_CELLS]
+    devices = [cell for cell in ordered if cell[1] not in PLAIN_RESOURCES]
+    columns = ordered if every_column else (devices or ordered)[:HEADLINE_CELLS]
     rows = [_row(depth, node, parents, columns, query) for depth, node, parents in flat]
     return TreeView(
         tuple((flavor, human.resource_name(resource)) for flavor, resource in columns),
@@ -247,7 +249,8 @@ def workload_line(workload: Workload, query: Mapping[str, str], now: datetime) -
         workload.namespace,
         workload.name,
         workload.kind,
-        workload.path or workload.local_queue,
+        workload.queue or workload.local_queue,
+        workload.path or f"{workload.local_queue}: no such queue",
         filter_link(query, "queue", workload.queue) if workload.queue else "",
         workload_link(workload.namespace, workload.name, workload.kind),
         asks(workload),

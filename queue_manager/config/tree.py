@@ -93,6 +93,14 @@ def _cycles(cohorts: dict[str, Node]) -> list[list[str]]:
     return cycles
 
 
+def _own_part(name: str, parent: Node) -> str:
+    # `research/nlp` below `research` carries a part of its path in its name already.
+    for prefix in (f"{parent.path}/", f"{parent.name}/"):
+        if name.startswith(prefix):
+            return name.removeprefix(prefix)
+    return name
+
+
 def _set_paths(tree: Tree) -> None:
     for node in tree.nodes():
         node.path = node.name
@@ -100,8 +108,6 @@ def _set_paths(tree: Tree) -> None:
     while pending:
         node = pending.pop()
         for child in node.children:
-            # `research/nlp` below `research` carries its path as its name already.
-            prefix = f"{node.path}/"
-            child.path = child.name if child.name.startswith(prefix) else prefix + child.name
+            child.path = f"{node.path}/{_own_part(child.name, node)}"
         node.children.sort(key=lambda child: (child.path, child.kind))
         pending.extend(node.children)

@@ -58,12 +58,14 @@
     const selecting = String(getSelection()).length > 0;
     if (!document.hidden && !selecting) {
       try {
+        const begun = performance.now();
         const url = main.dataset.fragment + ("keepQuery" in main.dataset ? location.search : "");
         const answer = await fetch(url, { headers: { Accept: "text/html" } });
         if (!answer.ok) throw new Error(answer.statusText);
         swap(await answer.text());
         stale.hidden = true;
-        pause = 2000;
+        // A server that needs long to answer is asked less often.
+        pause = Math.max(2000, 5 * (performance.now() - begun));
       } catch {
         stale.hidden = false;
         pause = Math.min(pause * 2, 30000);
