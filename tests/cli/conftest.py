@@ -1,0 +1,40 @@
+"""A real server over a small company, for commands that talk to one."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import uvicorn
+from prometheus_client import CollectorRegistry
+
+from api.app import create_app
+from queue_manager.store.store import Store
+from tests.api.world import small_company
+from tests.store.builders import NOW
+
+
+@pytest.fixture
+def server(store: Store) -> Iterator[str]:
+    """URL of a server over an empty database."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    app = create_app(store, now=lambda: NOW, registry=CollectorRegistry())
+    running = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
+    thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    while not running.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    running.should_exit = True
+    thread.join()
+    listening.close()
+
+
+@pytest.fixture
+def company(server: str, store: Store) -> str:
+    """The same with configuration and workloads."""
+    small_company(store)
+    return server

@@ -1,0 +1,219 @@
+"""Commands against a real server: what they print, exit codes, and errors that say what to do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from queue_manager.cli.errors import CommandError
+from queue_manager.cli.main import app, main
+from queue_manager.config.export import export
+from queue_manager.config.parse import parse_objects
+from queue_manager.store.database import make_engine
+from queue_manager.store.store import Store
+from tests.api.world import SMALL, commit, document, job, queue
+from tests.store.builders import NOW
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command in this process; its CommandError is in `result.exception`."""
+    monkeypatch.delenv("QM_SERVER", raising=False)
+    monkeypatch.delenv("QM_DATABASE", raising=False)
+
+    def run(*arguments: str, server: str = "", stdin: str = "") -> Result:
+        chosen = ["--server", server] if server else []
+        return CliRunner().invoke(app, [*arguments, *chosen], input=stdin)
+
+    return run
+
+
+def write(folder: Path, name: str, *documents: dict) -> str:
+    path = folder / name
+    path.write_text(export(parse_objects(documents).objects))
+    return str(path)
+
+
+def test_apply_and_export(run: Run, server: str, tmp_path: Path):
+    file = write(tmp_path, "company.yaml", *SMALL)
+    result = run("apply", "-f", file, "--reason", "first", server=server)
+    assert result.exit_code == 0
+    assert "Queue nlp created\n" in result.stdout
+    assert "LocalQueue team-nlp/default created\n" in result.stdout
+    assert result.stdout.endswith("revision 1\n")
+    assert run("apply", "-f", file, server=server).stdout == "nothing to change at revision 1\n"
+    assert run("export", server=server).stdout == Path(file).read_text()
+    assert json.loads(run("export", "-o", "json", server=server).stdout)[0]["kind"] == "Flavor"
+
+
+def test_apply_from_stdin_and_folder(run: Run, server: str, tmp_path: Path):
+    text = export(parse_objects(SMALL).objects)
+    assert run("apply", "-f", "-", server=server, stdin=text).exit_code == 0
+    write(tmp_path, "a.yaml", queue("one", "research", 8))
+    write(tmp_path, "b.yml", queue("two", "research", 8))
+    (tmp_path / "notes.txt").write_text("no: [configuration")
+    result = run("apply", "-f", str(tmp_path), "-o", "json", server=server)
+    assert [change["name"] for change in json.loads(result.stdout)["changes"]] == ["one", "two"]
+
+
+def test_errors_have_the_file_and_its_own_line(run: Run, server: str, tmp_path: Path):
+    first = write(tmp_path, "first.yaml", *SMALL)
+    second = tmp_path / "second.yaml"
+    second.write_text("apiVersion: queue-manager.io/v1\nkind: Queue\nmetadata: {name: a}\nspec: {cohrt: x}\n")
+    result = run("apply", "-f", first, "-f", str(second), server=server)
+    assert result.exit_code == 1
+    assert isinstance(result.exception, CommandError)
+    [error] = result.exception.errors  # type: ignore[attr-defined]
+    assert (error["file"], error["line"]) == (str(second), 4)
+
+
+def test_a_missing_file(run: Run, server: str):
+    result = run("apply", "-f", "/does/not/exist.yaml", server=server)
+    assert str(result.exception) == "can't read /does/not/exist.yaml: No such file or directory"
+
+
+def test_prune_without_owner_says_what_to_give(run: Run, server: str, tmp_path: Path):
+    result = run("apply", "-f", write(tmp_path, "x.yaml", *SMALL), "--prune", server=server)
+    assert "owner" in str(result.exception)
+
+
+def test_queues(run: Run, company: str):
+    lines = run("queues", server=company).stdout.splitlines()
+    assert lines[0].split()[:5] == ["QUEUE", "RUN", "WAIT", "FLAVOR", "RESOURCE"]
+    [nlp] = [line for line in lines if line.strip().startswith("nlp")]
+    assert lines[1].startswith("company/")
+    at = lines.index(nlp)
+    gpu = next(line for line in lines[at:] if "nvidia.com/gpu" in line)
+    assert gpu.split() == ["h100", "nvidia.com/gpu", "80", "64", "16", "8", "24"]
+    assert any("stopped (Hold)" in line for line in lines)
+
+
+def test_workloads(run: Run, company: str):
+    lines = run("workloads", "--state", "waiting", "--queue", "nlp", server=company).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["WORKLOAD", "team-nlp/later", "team-nlp/blocked"]
+    assert "12 GPUs short in nlp" in lines[2]
+    assert not any(line.endswith(" ") for line in lines)
+
+
+def test_workloads_as_yaml_with_a_limit(run: Run, company: str):
+    found = yaml.safe_load(run("workloads", "--limit", "3", "-o", "yaml", server=company).stdout)
+    assert [item["name"] for item in found["items"]] == ["held", "later", "blocked"]
+
+
+def test_explain(run: Run, company: str):
+    text = run("explain", "team-nlp/blocked", server=company).stdout
+    assert text.startswith("TrainJob team-nlp/blocked: waiting, created ")
+    assert "queue company/research/nlp, position 1, priority 0\n12 GPUs short in nlp\n" in text
+    assert "Quota at nlp h100 nvidia.com/gpu: requested 16, available 4, missing 12" in text
+    assert "held by team-nlp/big" in text
+
+
+def test_explain_as_json_is_the_answer_of_the_api(run: Run, company: str):
+    assert json.loads(run("explain", "team-nlp/blocked", "-o", "json", server=company).stdout)["position"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("blocked", "is not the name"), ("team-nlp/nothing", "there is no workload")]
+)
+def test_explain_of_nothing(run: Run, company: str, name: str, message: str):
+    result = run("explain", name, server=company)
+    assert result.exit_code == 1
+    assert message in str(result.exception)
+
+
+def test_names_cannot_drive_the_terminal(run: Run, company: str, store: Store):
+    from queue_manager.store.records import Change
+
+    commit(store, Change(row=job("x", "nlp", 1, message="\x1b[2J\x1b]0;owned\x07", age=1)))
+    for command in (("workloads",), ("explain", "team-nlp/x")):
+        text = run(*command, server=company).stdout
+        assert "owned" in text
+        assert "\x1b" not in text
+
+
+def test_no_server_says_how_to_start_one(run: Run):
+    result = run("workloads", server="http://127.0.0.1:9")
+    assert result.exit_code == 1
+    assert isinstance(result.exception, CommandError)
+    assert result.exception.message == "no server answers at http://127.0.0.1:9"
+    assert "queue-manager up" in result.exception.hint
+
+
+def test_another_program_at_the_url(run: Run, company: str):
+    result = run("queues", server=f"{company}/elsewhere")
+    assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("workloads", "--limit", "x"),
+        ("nothing",),
+        ("explain",),
+        ("queues", "-o", "xml"),
+        ("db", "check"),
+        ("controller",),
+    ],
+)
+def test_bad_use_ends_with_2(run: Run, arguments: tuple[str, ...]):
+    assert run(*arguments).exit_code == 2
+
+
+def test_database_commands(run: Run, empty_database_url: str):
+    result = run("db", "check", "--database", empty_database_url)
+    assert result.exit_code == 1
+    assert "db upgrade" in result.exception.hint  # type: ignore[union-attr]
+    assert run("db", "upgrade", "--database", empty_database_url).stdout.startswith("schema is at ")
+    assert run("db", "check", "--database", empty_database_url).stdout == "ok: ledger and invariants hold\n"
+    engine = make_engine(empty_database_url)
+    Store(engine).apply_configuration([], author="a", reason="", now=NOW, source="")
+    engine.dispose()
+
+
+def test_database_that_is_not_there(run: Run):
+    result = run("db", "check", "--database", "postgresql://nobody:secret@127.0.0.1:9/none?connect_timeout=1")
+    assert result.exit_code == 1
+    assert "secret" not in str(result.exception)
+
+
+def test_api_refuses_to_listen_to_everybody(run: Run):
+    result = run("api", "--database", "postgresql://127.0.0.1:9/none", "--host", "0.0.0.0")
+    assert result.exit_code == 1
+    assert "no authentication yet" in str(result.exception)
+
+
+def test_as_a_process(company: str, tmp_path: Path):
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(yaml.safe_dump(document("Queue", "a", {"cohrt": "x", "stopPolicy": "Stop"})))
+    command = [sys.executable, "-m", "queue_manager.cli.main", "apply", "-f", str(bad), "--server", company]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        f"{bad}:6: Queue a: spec.cohrt: unknown field 'cohrt' (did you mean 'cohort'?)",
+        f"{bad}:7: Queue a: spec.stopPolicy: 'Stop' is not allowed here (one of None, Hold, HoldAndDrain)",
+        "error: Configuration is not valid: 2 problem(s) found; nothing was changed",
+    ]
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(company: str):
+    command = f"{sys.executable} -m queue_manager.cli.main workloads --server {company} | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+def test_main_prints_hint_and_ends_with_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(sys, "argv", ["qm", "queues", "--server", "http://127.0.0.1:9"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.splitlines()[0] == "error: no server answers at http://127.0.0.1:9"
