@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from queue_manager.cluster.pods import amount
 from queue_manager.cluster.port import Object
 from queue_manager.engine.configuration import Node
-from queue_manager.engine.quantities import parse
 from queue_manager.engine.workload import Taint
 
 _STATUS = ("allocatable", "conditions")
@@ -46,7 +46,7 @@ def engine_node(node: Object, foreign: Mapping[str, int] | None = None) -> Node:
     return Node(
         name=metadata["name"],
         labels=metadata.get("labels") or {},
-        allocatable={name: parse(name, text) for name, text in allocatable.items()},
+        allocatable={name: amount(name, text) for name, text in allocatable.items()},
         taints=taints(node),
         ready=is_ready(node) and not metadata.get("deletionTimestamp"),
         unschedulable=bool(spec.get("unschedulable")),

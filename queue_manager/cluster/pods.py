@@ -15,6 +15,12 @@ HOST_PORTS = "hostPorts"
 """Top-level keys that `project` adds: effective requests (base units) and host ports of the pod."""
 
 
+@lru_cache(maxsize=65_536)
+def amount(resource: str, text: str | int) -> int:
+    """`quantities.parse`, remembered: all pods of a cluster use the same few texts, and exact parsing is slow."""
+    return parse(resource, text)
+
+
 def effective_requests(spec: Object) -> dict[str, int]:
     """What the scheduler counts for a pod of this spec, in base units.
 
@@ -37,7 +43,7 @@ def effective_requests(spec: Object) -> dict[str, int]:
         _add(running, container_requests(container))
     _raise_to(peak, running)
     peak.update(_declared(spec.get("resources") or {}))
-    _add(peak, {name: parse(name, text) for name, text in (spec.get("overhead") or {}).items()})
+    _add(peak, {name: amount(name, text) for name, text in (spec.get("overhead") or {}).items()})
     return peak
 
 
@@ -141,7 +147,7 @@ def _shared(requests: tuple[tuple[str, int], ...]) -> dict[str, int]:
 
 def _declared(resources: Mapping[str, Any]) -> dict[str, int]:
     texts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {name: parse(name, text) for name, text in texts.items()}
+    return {name: amount(name, text) for name, text in texts.items()}
 
 
 def _add(total: dict[str, int], more: Mapping[str, int]) -> None:

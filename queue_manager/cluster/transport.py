@@ -134,7 +134,7 @@ class ApiServer:
         parameters = {"fieldManager": field_manager}
         if patch_type is PatchType.APPLY:
             parameters["force"] = "true" if force else "false"
-            body = {"apiVersion": resource.api_version, "kind": resource.kind, **_mapping(body)}
+            body = _applicable(resource, name, body)
         path = _path(resource, namespace, name, subresource)
         return await self._object("patch", resource, "PATCH", path, parameters, body, patch_type.value)
 
@@ -418,7 +418,9 @@ def _unreachable(error: BaseException) -> ApiError:
     return ApiError(0, reason, str(error) or type(error).__name__)
 
 
-def _mapping(body: PatchBody) -> Object:
+def _applicable(resource: Resource, name: str, body: PatchBody) -> Object:
+    """An apply body with the type and the name, which the server wants although the path has them."""
     if not isinstance(body, dict):
         raise TypeError("an apply patch is an object")
-    return body
+    metadata = {"name": name, **(body.get("metadata") or {})}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, **body, "metadata": metadata}

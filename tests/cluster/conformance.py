@@ -15,6 +15,7 @@ from queue_manager.cluster.port import (
     EVERYTHING,
     JOBS,
     NAMESPACES,
+    PODS,
     ApiError,
     Cluster,
     EventType,
@@ -225,7 +226,7 @@ class Conformance:
         assert made["spec"]["suspend"] is True
         assert made["spec"]["completionMode"] == "NonIndexed"
         container = made["spec"]["template"]["spec"]["containers"][0]
-        assert container["resources"]["requests"] == {"cpu": "1"}
+        assert "requests" not in container["resources"], "limits become requests in pods only"
         image: list[Object] = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "b"}]
         with pytest.raises(ApiError) as fixed:
             await cluster.patch(JOBS, namespace, "a", image, PatchType.JSON)
@@ -240,6 +241,11 @@ class Conformance:
         with pytest.raises(ApiError) as running:
             await cluster.patch(JOBS, namespace, "a", move, PatchType.JSON)
         assert running.value.refused
+
+    async def test_limits_become_requests_in_pods(self, cluster: Cluster, namespace: str) -> None:
+        made = await cluster.create(PODS, namespace, {"metadata": {"name": "a"}, **job("a")["spec"]["template"]})
+        assert made["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
+        assert made["status"]["phase"] == "Pending"
 
     async def test_delete_by_uid(self, cluster: Cluster, namespace: str) -> None:
         made = await cluster.create(CONFIG_MAPS, namespace, config_map("a"))

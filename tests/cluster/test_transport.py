@@ -81,7 +81,12 @@ async def test_paths_parameters_and_headers(stub: Stub, server: ApiServer) -> No
     assert apply.path == "/apis/batch/v1/namespaces/n/jobs/j/status"
     assert dict(apply.query) == {"fieldManager": "queue-manager", "force": "true"}
     assert apply.headers["Content-Type"] == "application/apply-patch+yaml"
-    assert json.loads(stub.bodies[1]) == {"apiVersion": "batch/v1", "kind": "Job", "spec": {}}
+    assert json.loads(stub.bodies[1]) == {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "spec": {},
+        "metadata": {"name": "j"},
+    }
     assert dict(patch.query) == {"fieldManager": "m"}
     assert patch.headers["Content-Type"] == "application/json-patch+json"
     assert create.path == "/api/v1/nodes"

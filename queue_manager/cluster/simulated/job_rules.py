@@ -15,7 +15,7 @@ from queue_manager.cluster.port import (
 )
 from queue_manager.cluster.simulated.admission import denied, invalid
 from queue_manager.cluster.simulated.documents import read
-from queue_manager.cluster.simulated.rules import Rules, View, defaulted_pod_spec
+from queue_manager.cluster.simulated.rules import Rules, View
 
 JOB_SET_WEBHOOK = "vjobset.kb.io"
 TRAIN_JOB_WEBHOOK = "validator.trainjob.trainer.kubeflow.org"
@@ -60,7 +60,6 @@ class JobRules(Rules):
         spec["template"] = {
             **template,
             "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), **own}},
-            "spec": defaulted_pod_spec(template.get("spec") or {}),
         }
         return {**new, "spec": spec}
 

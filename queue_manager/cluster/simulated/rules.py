@@ -104,7 +104,7 @@ CORE_RULES: dict[Resource, Rules] = {
 
 
 def defaulted_pod_spec(spec: Object) -> Object:
-    """Limits stand for missing requests, as the API defaults them."""
+    """Limits stand for missing requests: the API server defaults them in pods, but not in templates of pods."""
     result = dict(spec)
     for kind in ("initContainers", "containers"):
         if spec.get(kind):

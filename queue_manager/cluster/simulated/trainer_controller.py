@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from functools import lru_cache
 
 import yaml
 
@@ -32,6 +33,8 @@ from queue_manager.cluster.simulated.storage import Change
 ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"
 SNAPSHOT_SUFFIX = "-runtime-snapshot"
 _MANAGER = "trainer"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class TrainerController:
@@ -84,14 +87,13 @@ class TrainerController:
             owner = controller_of(snapshot)
             if owner is None or owner["uid"] != job["metadata"]["uid"]:
                 raise ApiError(409, "Conflict", "the runtime snapshot belongs to another object")
-            stored: Object = yaml.safe_load(snapshot["data"]["runtime"])
-            return stored
+            return _parsed(snapshot["data"]["runtime"])
         runtime = runtime_of(job, self._api)
         if runtime is None:
             raise ApiError(404, "NotFound", "TrainingRuntime specified in TrainJob is not found")
         body = {
             "metadata": {"name": name + SNAPSHOT_SUFFIX, "ownerReferences": [owner_reference(job)]},
-            "data": {"runtime": yaml.safe_dump(runtime)},
+            "data": {"runtime": yaml.dump(runtime, Dumper=_DUMPER)},
         }
         self._api.create(CONFIG_MAPS, namespace, body, manager=_MANAGER)
         return runtime
@@ -147,6 +149,13 @@ class TrainerController:
             "lastTimestamp": self._api.time(),
         }
         self._api.create(EVENTS, namespace, body, manager=_MANAGER)
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> Object:
+    """The runtime of a snapshot; most snapshots are of the same few runtimes, and YAML is slow."""
+    stored: Object = yaml.load(text, Loader=_LOADER)
+    return stored
 
 
 def job_set_of(job: Object, runtime: Object) -> Object:
