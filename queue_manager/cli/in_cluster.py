@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from random import Random
+from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.applications import Starlette
@@ -82,7 +83,8 @@ async def _webhook(options: WebhookOptions, store: Store) -> None:
     cluster = ApiServer(Credentials.default(options.kubeconfig))
     where = in_cluster(options.namespace, options.host, options.port)
     if options.url:
-        where = Options(where.names, where.host, where.port, lambda port: Url(options.url), where.selection)
+        names = (*where.names, urlsplit(options.url).hostname or "localhost")
+        where = Options(names, where.host, where.port, lambda port: Url(options.url), where.selection)
     try:
         await run_webhook_role(store, cluster, SecretStore(cluster, options.namespace), where)
     finally:
