@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, Select, literal, select, text, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Select, Text, any_, literal, select, text, true, tuple_
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.workload import PodGroup, PodSet
@@ -52,12 +53,12 @@ class History:
 
 def load(connection: Connection, ended: bool) -> list[WorkloadRow]:
     """All workloads by uid, without those that ended unless `ended`."""
-    return _read(connection, None if ended else text(NOT_ENDED))
+    return _read(connection, _Chosen(ended=ended))
 
 
 def get(connection: Connection, uids: Sequence[str]) -> list[WorkloadRow]:
     """Those of the workloads that are stored, by uid."""
-    return _read(connection, workloads.c.uid == _any(uids)) if uids else []
+    return _read(connection, _Chosen(uids)) if uids else []
 
 
 def find(connection: Connection, namespace: str, name: str, kind: str | None) -> list[WorkloadRow]:
@@ -116,34 +117,40 @@ def history(connection: Connection, uid: str) -> History:
     )
 
 
-def _any(values: Iterable[str]) -> Any:
-    return text("ANY(:values)").bindparams(values=list(values))
+class _Chosen:
+    """Which workloads are read: given ones, or all (that have not ended)."""
+
+    def __init__(self, uids: Sequence[str] | None = None, *, ended: bool = False) -> None:
+        self._uids, self._ended = uids, ended
+
+    def of(self, column: ColumnElement[str]) -> ColumnElement[bool]:
+        """Whether a column of workload uids is among them."""
+        if self._uids is not None:
+            return column == any_(literal(list(self._uids), ARRAY(Text)))
+        if self._ended:
+            return true()
+        if column is workloads.c.uid:
+            return text(NOT_ENDED)  # type: ignore[return-value]
+        return column.in_(select(workloads.c.uid).where(text(NOT_ENDED)))
 
 
-def _read(connection: Connection, condition: Any) -> list[WorkloadRow]:
-    chosen = select(workloads.c.uid)
-    query = select(*_COLUMNS).order_by(workloads.c.uid)
-    if condition is not None:
-        chosen, query = chosen.where(condition), query.where(condition)
-    open_admissions = {
-        row.workload_uid: _admission(row)
-        for row in connection.execute(
-            select(admissions).where(admissions.c.ended_at.is_(None), admissions.c.workload_uid.in_(chosen))
-        )
-    }
+def _read(connection: Connection, chosen: _Chosen) -> list[WorkloadRow]:
+    query = select(admissions).where(admissions.c.ended_at.is_(None), chosen.of(admissions.c.workload_uid))
+    opened = {row.workload_uid: _admission(row) for row in connection.execute(query)}
     groups = _pod_groups(connection, chosen)
-    return [_workload(row, groups.get(row.uid, ()), open_admissions.get(row.uid)) for row in connection.execute(query)]
+    query = select(*_COLUMNS).where(chosen.of(workloads.c.uid)).order_by(workloads.c.uid)
+    return [_workload(row, groups.get(row.uid, ()), opened.get(row.uid)) for row in connection.execute(query)]
 
 
-def _pod_groups(connection: Connection, chosen: Select[tuple[str]]) -> Mapping[str, tuple[PodGroup, ...]]:
+def _pod_groups(connection: Connection, chosen: _Chosen) -> Mapping[str, tuple[PodGroup, ...]]:
     columns = pod_sets.c
     sets: dict[tuple[str, int], list[PodSet]] = {}
-    query = select(pod_sets).where(columns.workload_uid.in_(chosen))
+    query = select(pod_sets).where(chosen.of(columns.workload_uid))
     query = query.order_by(columns.workload_uid, columns.group_index, columns["index"])
     for row in connection.execute(query).mappings():
         sets.setdefault((row["workload_uid"], row["group_index"]), []).append(codec.pod_set_from_row(row))
     groups: dict[str, list[PodGroup]] = {}
-    query = select(pod_groups).where(pod_groups.c.workload_uid.in_(chosen))
+    query = select(pod_groups).where(chosen.of(pod_groups.c.workload_uid))
     query = query.order_by(pod_groups.c.workload_uid, pod_groups.c["index"])
     for row in connection.execute(query).mappings():
         members = tuple(sets.get((row["workload_uid"], row["index"]), ()))

@@ -1,0 +1,182 @@
+"""With 100,000 workloads, every statement of the store finds its rows by an index.
+
+`load_workloads` is not here: it reads so large a part that reading some tables whole can be right.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import event
+
+from queue_manager.store.database import conninfo, make_engine
+from queue_manager.store.embedded import EmbeddedPostgres
+from queue_manager.store.records import Action, Change, OutboxEntry, State, WorkloadFilter
+from queue_manager.store.store import Store
+from queue_manager.store.workloads import _cursor
+from tests.store.builders import NOW, admitted, reserved, workload
+
+LIVE, ALL = 2_000, 100_000
+
+# The last LIVE workloads are live: half of them wait, half of them run. All others have finished.
+ROWS = f"""
+    SET session_replication_role = replica;  -- without foreign keys: faster
+    CREATE TEMPORARY TABLE n AS SELECT i, 'uid-' || lpad(i::text, 6, '0') AS uid, i > {ALL - LIVE} AS live,
+        i > {ALL - LIVE} AND i % 2 = 0 AS runs, timestamptz '2026-01-01Z' + i * interval '5 minutes' AS at
+        FROM generate_series(1, {ALL}) i;
+    INSERT INTO leases VALUES ('controller', 'one', 1, now() + interval '1 hour');
+    INSERT INTO workloads (uid, kind, namespace, name, created_at, state, local_queue, queue, priority, may_preempt,
+        preemptible, "user", attempt, finished_at, requested, open_attempt)
+        SELECT uid, CASE WHEN i % 10 = 0 THEN 'JobSet' ELSE 'TrainJob' END, 'ns-' || i % 100, 'train-' || md5(uid), at,
+        CASE WHEN runs THEN 'running' WHEN live THEN 'waiting' WHEN i % 50 = 0 THEN 'failed' ELSE 'finished' END,
+        'default', 'queue-' || i % 200, 0, true, true, 'user-' || i % 500, 1, CASE WHEN NOT live THEN at END,
+        '{{"gpu": 8}}', CASE WHEN runs THEN 1 END FROM n;
+    INSERT INTO pod_groups (workload_uid, index, name, policy) SELECT uid, 0, 'main', 'gang' FROM n;
+    INSERT INTO pod_sets (workload_uid, group_index, index, name, count, reclaimed, first_stage, last_stage, requests)
+        SELECT uid, 0, 0, 'node', 1, 0, 0, 0, '{{"gpu": 8}}' FROM n;
+    INSERT INTO admissions (workload_uid, attempt, queue, admission, admitted_at, ended_at)
+        SELECT uid, 1, 'queue-' || i % 200, jsonb_build_object('queue', 'queue-' || i % 200, 'admitted', 1,
+        'pod_sets', '[]'::jsonb, 'charge', '[["h100", "nvidia.com/gpu", 8]]'::jsonb), at, CASE WHEN NOT runs THEN at END
+        FROM n WHERE runs OR NOT live;
+    INSERT INTO ledger (workload_uid, namespace, queue, "user", flavor, resource, amount, state, since, until)
+        SELECT uid, 'ns-' || i % 100, 'queue-' || i % 200, 'user-' || i % 500, 'h100', 'nvidia.com/gpu', 8, 'reserved',
+        at, CASE WHEN NOT runs THEN at END FROM n WHERE runs OR NOT live;
+    INSERT INTO explanations SELECT uid, '{{}}', at FROM n WHERE live AND NOT runs;
+    INSERT INTO outbox (workload_uid, action, created_at) SELECT uid, 'sync', at FROM n WHERE i % 10 = 0;
+    INSERT INTO revisions SELECT i, 'ada', at FROM n WHERE i <= 20000;
+    INSERT INTO audit (at, who, object) SELECT at, 'ada', 'team/job-' || i FROM n;
+"""
+
+
+@pytest.fixture(scope="module")
+def big(postgres_server: EmbeddedPostgres, template_database: str) -> Iterator[Store]:
+    """A store with many rows, shared by the tests of this module; they leave it as it is."""
+    name = f"big_{os.getpid()}"
+    administration = conninfo(postgres_server.url_of("postgres"))
+    with psycopg.connect(administration, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template_database}")  # type: ignore[call-overload]
+    engine = make_engine(postgres_server.url_of(name))
+    with psycopg.connect(conninfo(postgres_server.url_of(name)), autocommit=True) as connection:
+        connection.execute(ROWS)  # type: ignore[call-overload]
+        connection.execute("VACUUM ANALYZE")
+    yield Store(engine)
+    engine.dispose()
+    with psycopg.connect(administration, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[call-overload]
+
+
+def plans(store: Store, call: Callable[[Store], object]) -> list[tuple[str, str]]:
+    """(statement, plan) of everything that a method sends."""
+    sent: list[tuple[str, Any]] = []
+
+    def note(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
+        sent.append((statement, parameters))
+
+    event.listen(store.engine, "before_cursor_execute", note)
+    try:
+        call(store)
+    finally:
+        event.remove(store.engine, "before_cursor_execute", note)
+    with store.engine.connect() as connection:
+        return [
+            (statement, "\n".join(row[0] for row in connection.exec_driver_sql(f"EXPLAIN {statement}", parameters)))
+            for statement, parameters in sent
+        ]
+
+
+def scans(plan: str) -> set[str]:
+    """Tables that are read whole, but for small ones."""
+    return set(re.findall(r"Seq Scan on (\w+)", plan)) - {"leases", "config_objects", "facts"}
+
+
+LAST = f"uid-{ALL:06}"
+CURSOR = _cursor(NOW - timedelta(days=100), "uid-050000")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.get_workloads([LAST, "uid-000017"]),
+        lambda store: store.get_workloads([f"uid-{i:06}" for i in range(100, 50_000, 500)]),
+        lambda store: store.find_workloads("ns-1", "train-x"),
+        lambda store: store.explanation(LAST),
+        lambda store: store.history(LAST),
+        lambda store: store.usage(),
+        lambda store: store.waiting_requests(),
+        lambda store: store.queue_counts(),
+        lambda store: store.forget_ended(NOW - timedelta(days=3000), 100),
+        lambda store: store.outbox_age(NOW),
+        lambda store: store.outbox_done(1, [-1, -2], NOW),
+        lambda store: store.outbox_failed(1, -1, "", NOW, NOW),
+        lambda store: store.revisions(),
+        lambda store: store.revisions(before=500),
+        lambda store: store.audit_entries(),
+        lambda store: store.audit_entries(before=500, object="team/job-7"),
+        *(
+            lambda store, wanted=wanted, cursor=cursor: store.list_workloads(wanted, cursor)
+            for cursor in (None, CURSOR)
+            for wanted in (
+                WorkloadFilter(),
+                WorkloadFilter(queues=("queue-7",)),
+                WorkloadFilter(queues=("queue-7", "queue-8", "queue-9")),
+                WorkloadFilter(states=(State.WAITING,)),
+                WorkloadFilter(states=(State.WAITING, State.RUNNING)),
+                WorkloadFilter(states=(State.FINISHED,)),
+                WorkloadFilter(states=(State.HELD,)),
+                WorkloadFilter(user="user-3"),
+                WorkloadFilter(namespace="ns-3"),
+                WorkloadFilter(kind="JobSet"),
+                WorkloadFilter(text="abc4"),
+                WorkloadFilter(queues=("queue-7",), states=(State.WAITING,), user="user-7", text="a"),
+            )
+        ),
+    ],
+)
+def test_reads_go_by_an_index(big: Store, call: Callable[[Store], object]) -> None:
+    for statement, plan in plans(big, call):
+        assert scans(plan) == set(), f"{statement}\n{plan}"
+
+
+def test_a_page_does_not_sort_all_it_could_show(big: Store) -> None:
+    for wanted in (WorkloadFilter(), WorkloadFilter(states=(State.FINISHED,)), WorkloadFilter(queues=("queue-7",))):
+        (_, plan), *_ = plans(big, lambda store, wanted=wanted: store.list_workloads(wanted))
+        assert "Sort" not in plan, plan
+
+
+def test_a_commit_goes_by_an_index(big: Store) -> None:
+    rows = big.get_workloads([f"uid-{i:06}" for i in range(ALL - 199, ALL)])
+    waiting = [row for row in rows if row.state is State.WAITING]
+    running = [row for row in rows if row.state is State.RUNNING]
+    sync = OutboxEntry(uid="uid-000001", action=Action.SYNC)
+    changes = [
+        *(Change(row=admitted(row), ledger=reserved(), outbox=(sync,), request_changed=True) for row in waiting),
+        *(Change(row=row, ledger=reserved(9)) for row in running),
+        Change(row=workload("uid-new"), explanation={}, reads=((LAST, 1),)),
+    ]
+
+    def commit_and_forget(store: Store) -> None:
+        class Undo(Exception):
+            pass
+
+        def undo(connection: Any) -> None:
+            raise Undo
+
+        event.listen(store.engine, "commit", undo)
+        try:
+            with pytest.raises(Undo):
+                store.commit(1, None, NOW, changes)
+        finally:
+            event.remove(store.engine, "commit", undo)
+
+    seen = plans(big, commit_and_forget)
+    assert len(seen) >= 12
+    for statement, plan in seen:
+        assert scans(plan) == set(), f"{statement}\n{plan}"
+    assert big.get_workloads([waiting[0].uid]) == [replace(waiting[0])]
