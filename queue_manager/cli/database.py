@@ -16,6 +16,10 @@ from queue_manager.store.database import Database, DatabaseError, open_database
 from queue_manager.store.store import Store
 
 
+WAIT = 10.0
+"""Seconds to wait for a database that does not answer."""
+
+
 def upgrade(url: str) -> None:
     """Migrates to the newest schema and says which it is."""
     with _opened(url) as database:
@@ -40,7 +44,7 @@ def check(url: str, form: Format) -> None:
 @contextlib.contextmanager
 def _opened(url: str) -> Iterator[Database]:
     try:
-        with open_database(url, timeout=10) as database:
+        with open_database(url, timeout=WAIT) as database:
             yield database
     except migrate.SchemaMismatch as error:
         raise CommandError(str(error), "run `queue-manager db upgrade` first, or use the version that fits") from error

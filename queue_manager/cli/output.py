@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
+
+GAP = "  "
+LEAST = 16
 
 
 class Format(StrEnum):
@@ -33,50 +39,47 @@ def print_data(data: Any, form: Format) -> None:
 
 
 def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = (), give_way: Iterable[str] = ()
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = (), give_way: str = ""
 ) -> None:
-    """A table. On a terminal the columns of `give_way` are cut to make the rest fit; elsewhere nothing is cut."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
+    """A table. On a terminal the column `give_way` is cut to make the rest fit; elsewhere nothing is cut."""
     terminal = sys.stdout.isatty()
-    console = Console(width=None if terminal else 10_000, highlight=False)
-    table = Table(box=box.SIMPLE_HEAD if terminal else None, pad_edge=False, show_edge=False, header_style="bold")
-    for name in columns:
-        may_be_cut = name in give_way
-        table.add_column(
-            name,
-            justify="right" if name in right else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            ratio=1 if may_be_cut and terminal else None,
-            min_width=12 if may_be_cut else None,
-        )
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else clean(cell) for cell in map(_markup_off, row)))
-    for line in _lines(console, table):
-        console.print(line)
+    cells = [list(columns), *([clean(value) for value in row] for row in rows)]
+    widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+    if terminal:
+        _fit(widths, shutil.get_terminal_size().columns, columns.index(give_way) if give_way else len(columns) - 1)
+    sides = [name in frozenset(right) for name in columns]
+    bold = terminal and not os.environ.get("NO_COLOR")
+    for number, row in enumerate(cells):
+        padded = (_pad(*each) for each in zip(row, widths, sides, strict=True))
+        line = GAP.join(padded).rstrip()
+        print(f"\x1b[1m{line}\x1b[0m" if bold and number == 0 else line)
 
 
-def _markup_off(cell: object) -> object:
-    from rich.text import Text
+def _fit(widths: list[int], total: int, give_way: int) -> None:
+    """Makes the widths fit: first the column that gives way, then whichever is widest."""
+    over = sum(widths) + len(GAP) * (len(widths) - 1) - total
+    for least, candidates in ((LEAST, [give_way]), (3, range(len(widths)))):
+        while over > 0:
+            widest = max(candidates, key=lambda index: widths[index])
+            cut = min(over, widths[widest] - least, max(1, over // 4))
+            if cut <= 0:
+                break
+            widths[widest] -= cut
+            over -= cut
 
-    return cell if isinstance(cell, Text) else Text(clean(cell))
+
+def _width(text: str) -> int:
+    # East Asian wide characters take two places; combining ones none.
+    return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
-def _lines(console: Any, table: Any) -> Iterable[Any]:
-    # Trailing blanks of a wide table would fill the pipe; rich pads every line.
-    if console.is_terminal:
-        yield table
-        return
-    from rich.text import Text
-
-    with console.capture() as capture:
-        console.print(table)
-    for line in capture.get().splitlines():
-        yield Text(line.rstrip())
+def _pad(text: str, width: int, right: bool) -> str:
+    if _width(text) > width:
+        while text and _width(text) > width - 1:
+            text = text[:-1]
+        text += "…"
+    blank = " " * (width - _width(text))
+    return blank + text if right else text + blank
 
 
 def print_error(message: str, hint: str = "", details: Iterable[str] = ()) -> None:

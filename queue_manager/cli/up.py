@@ -26,6 +26,8 @@ from queue_manager.cli.live import run_live
 from queue_manager.cli.logs import configure_logs
 from queue_manager.cli.options import ClusterKind, UpOptions
 from queue_manager.cli.roles import (
+    KINDS_BY_GROUP,
+    ConfigurationWatch,
     listen_on,
     open_store,
     process_name,
@@ -35,15 +37,20 @@ from queue_manager.cli.roles import (
 )
 from queue_manager.cluster.clock import SystemClock
 from queue_manager.cluster.credentials import Credentials
-from queue_manager.cluster.port import Cluster
+from queue_manager.cluster.port import NAMESPACES, Cluster
 from queue_manager.cluster.simulated import SimulatedCluster
 from queue_manager.cluster.simulated.fleet import install
 from queue_manager.cluster.transport import ApiServer
 from queue_manager.controller.controller import Controller
 from queue_manager.controller.metrics import ControllerCollector
+from queue_manager.controller.view import WATCHED_BY_WEBHOOK, ClusterView
+from queue_manager.kinds.kind import MANAGED_LABEL
 from queue_manager.store.store import Store
+from queue_manager.webhook.callbacks import Callbacks
 from queue_manager.webhook.certificate_stores import FolderStore
+from queue_manager.webhook.decide import Decider
 from queue_manager.webhook.registration import Selection, Url
+from queue_manager.webhook.rules import Rules
 from queue_manager.webhook.run import Options as WebhookOptions
 
 log = structlog.get_logger(__name__)
@@ -81,6 +88,7 @@ async def _up(options: UpOptions, store: Store, data: Path, listening: socket.so
         async with asyncio.TaskGroup() as group:
             if simulated is not None:
                 _prepare(simulated, store, demo=options.demo)
+                group.create_task(_admit_in_process(simulated, store, clock))
                 group.create_task(simulated.run())
                 if options.demo:
                     group.create_task(play(simulated, random))
@@ -106,6 +114,24 @@ def _prepare(cluster: SimulatedCluster, store: Store, *, demo: bool) -> None:
     if demo and store.load_configuration()[0] == 0:
         text = files("queue_manager.cli").joinpath("demo.yaml").read_text()
         apply_text(Context(store, lambda: datetime.now(UTC)), text, file="demo.yaml", reason="the demo's configuration")
+
+
+async def _admit_in_process(cluster: SimulatedCluster, store: Store, clock: SystemClock) -> None:
+    """The webhook's decisions as callbacks of the simulated API server."""
+    view = ClusterView(cluster, clock, Random(), lambda *_: None, WATCHED_BY_WEBHOOK)
+    watch = ConfigurationWatch(store)
+    decider = Decider(KINDS_BY_GROUP, view, Rules(frozenset({cluster.user}), catalogue=watch.catalogue))
+    callbacks = Callbacks(decider, lambda namespace: _is_managed(cluster, namespace))
+    cluster.state.mutators.append(callbacks.mutator)
+    cluster.state.validators.append(callbacks.validator)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(view.run())
+        group.create_task(watch.run())
+
+
+def _is_managed(cluster: SimulatedCluster, namespace: str) -> bool:
+    labels = cluster.state.get(NAMESPACES, "", namespace)["metadata"].get("labels") or {}
+    return bool(labels.get(MANAGED_LABEL) == "true")
 
 
 async def _is_here(credentials: Credentials) -> bool:

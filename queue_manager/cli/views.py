@@ -22,7 +22,7 @@ def show_queues(client: Client, form: Format) -> None:
         return
     numbers = ("USED", "NOMINAL", "BORROWED", "LENT", "DRAINING", "WAITING")
     columns = ("QUEUE", "RUN", "WAIT", "FLAVOR", "RESOURCE", *numbers, "NOTE")
-    print_table(columns, _queue_rows(tree["items"]), right=("RUN", "WAIT", *numbers), give_way=("NOTE",))
+    print_table(columns, _queue_rows(tree["items"]), right=("RUN", "WAIT", *numbers), give_way="NOTE")
 
 
 def _queue_rows(nodes: Iterable[Node], depth: int = 0) -> Iterator[list[object]]:
@@ -48,7 +48,7 @@ def _cell(cell: Mapping[str, Any] | None) -> list[object]:
         return [""] * 8
     names = ("used", "nominal", "borrowed", "lent", "draining", "waiting")
     amounts = [human.amount(cell["resource"], cell[name]) if cell[name] or name in names[:2] else "" for name in names]
-    return [cell["flavor"], cell["resource"], *amounts]
+    return [cell["flavor"], human.resource_name(cell["resource"]), *amounts]
 
 
 def show_workloads(client: Client, query: Mapping[str, Any], limit: int, form: Format) -> None:
@@ -72,7 +72,7 @@ def show_workloads(client: Client, query: Mapping[str, Any], limit: int, form: F
         for item in items
     )
     columns = ("WORKLOAD", "KIND", "QUEUE", "PRIORITY", "STATE", "AGE", "WHY")
-    print_table(columns, rows, right=("PRIORITY", "AGE"), give_way=("WHY",))
+    print_table(columns, rows, right=("PRIORITY", "AGE"), give_way="WHY")
 
 
 def show_explanation(client: Client, workload: str, kind: str, form: Format) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from urllib.parse import unquote
 
 from queue_manager.cluster.port import NAMESPACES, Object, Resource
 from queue_manager.config.compiled import Compiled
@@ -64,7 +65,7 @@ class Intake:
             local_queue=local_queue,
             queue=queue,
             user=annotations.get(PREFIX + "user") or namespace,
-            groups=tuple(g for g in annotations.get(PREFIX + "user-groups", "").split(",") if g),
+            groups=tuple(unquote(g) for g in annotations.get(PREFIX + "user-groups", "").split(",") if g),
             reason=UNKNOWN_QUEUE if problem else PENDING_EVALUATION,
             message=problem,
         )
