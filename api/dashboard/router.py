@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.staticfiles import StaticFiles
 
 from queue_manager.config import human
-from queue_manager.store.records import State
+from queue_manager.store.records import ENDED, State
 
 from ..context import Context, Ctx
 from ..problems import ProblemError
@@ -34,6 +34,7 @@ templates.globals["scale"] = view.SCALE
 
 PAGE = 100
 FILTERS = ("queue", "cohort", "state", "user", "namespace", "text", "columns", "cursor")
+LIVE = tuple(State(name) for name in view.STATES if State(name) not in ENDED)
 Kind = Annotated[str, Query(max_length=100)]
 
 
@@ -63,7 +64,8 @@ def _page(template: str, context: Context, request: Request) -> Response:
 
 def _overview(context: Context, query: Mapping[str, str]) -> dict[str, Any]:
     tree = read_tree(context)
-    states = tuple(State(name) for name in query["state"].split(",") if name in view.STATES)
+    # What has ended is history: it is shown when asked for, or it would bury the rest.
+    states = (State(query["state"]),) if query["state"] in view.STATES else LIVE if query["state"] != "all" else ()
     wanted = workloads.Wanted(
         queue=query["queue"],
         cohort=query["cohort"],

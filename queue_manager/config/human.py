@@ -12,7 +12,7 @@ _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 def amount(resource: str, value: int) -> str:
     """`12`, `1.5` (CPUs), `1.25Ti` (bytes); exact when that is short, rounded otherwise."""
     exact = quantities.show(resource, value)
-    if len(exact) <= 7 or resource == quantities.CPU:
+    if len(exact) <= 6 or resource == quantities.CPU:
         return exact
     if resource == "memory" or resource.endswith("storage") or resource.startswith("hugepages-"):
         size, unit = float(value), 0

@@ -65,6 +65,13 @@ def test_overview_shows_tree_and_workloads(company: TestClient):
         assert part in text
 
 
+def test_what_has_ended_is_shown_when_asked_for(company: TestClient):
+    link = "/workloads/team-vision/done"
+    assert link not in company.get("/").text
+    assert link in company.get("/?state=all").text
+    assert link in company.get("/?state=finished").text
+
+
 def test_fragment_is_the_live_part_alone(company: TestClient):
     answer = company.get("/fragments/overview?queue=nlp")
     assert "<html" not in answer.text

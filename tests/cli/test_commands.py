@@ -92,8 +92,8 @@ def test_queues(run: Run, company: str):
     [nlp] = [line for line in lines if line.strip().startswith("nlp")]
     assert lines[1].startswith("company/")
     at = lines.index(nlp)
-    gpu = next(line for line in lines[at:] if "nvidia.com/gpu" in line)
-    assert gpu.split() == ["h100", "nvidia.com/gpu", "80", "64", "16", "8", "24"]
+    gpu = next(line for line in lines[at:] if " gpu " in line)
+    assert gpu.split() == ["h100", "gpu", "80", "64", "16", "8", "24"]
     assert any("stopped (Hold)" in line for line in lines)
 
 
@@ -179,7 +179,8 @@ def test_database_commands(run: Run, empty_database_url: str):
     engine.dispose()
 
 
-def test_database_that_is_not_there(run: Run):
+def test_database_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("queue_manager.cli.database.WAIT", 0.3)
     result = run("db", "check", "--database", "postgresql://nobody:secret@127.0.0.1:9/none?connect_timeout=1")
     assert result.exit_code == 1
     assert "secret" not in str(result.exception)
