@@ -15,7 +15,6 @@ from queue_manager.store.binaries import EmbeddedError
 from queue_manager.store.database import Database, DatabaseError, open_database
 from queue_manager.store.store import Store
 
-
 WAIT = 10.0
 """Seconds to wait for a database that does not answer."""
 
