@@ -12,6 +12,7 @@ from queue_manager.kinds.fields import View, identity
 from queue_manager.kinds.kind import Lookup, Unresolvable
 
 Amounts = dict[str, int]
+CPU_AND_MEMORY = ("cpu", "memory")
 
 
 @dataclass(slots=True)
@@ -21,6 +22,8 @@ class Defaults:
     lookup: Lookup
     namespace: str
     requests: Amounts = field(default_factory=dict)
+    limits: Amounts = field(default_factory=dict)
+    maximum: Amounts = field(default_factory=dict)
     inputs: dict[str, str] = field(default_factory=dict)
 
 
@@ -49,8 +52,11 @@ def namespace_defaults(lookup: Lookup, namespace: str) -> Defaults:
 
 def _add_missing(item: View, defaults: Defaults) -> None:
     """Defaults of one LimitRange item, its own gaps filled as the API server fills them when it stores the object."""
-    limits = item["max"].amounts() | item["default"].amounts()
+    greatest = item["max"].amounts()
+    limits = greatest | item["default"].amounts()
     requests = item["min"].amounts() | limits | item["defaultRequest"].amounts()
+    defaults.limits |= {name: amount for name, amount in limits.items() if name not in defaults.limits}
+    defaults.maximum |= {name: min(amount, defaults.maximum.get(name, amount)) for name, amount in greatest.items()}
     defaults.requests |= {name: amount for name, amount in requests.items() if name not in defaults.requests}
 
 
@@ -124,15 +130,7 @@ def _refuse_claims(spec: View) -> None:
 
 
 def _pod_requests(spec: View, defaults: Defaults) -> Amounts:
-    """Requests of one pod without overhead: its containers, or its greatest moment during initialisation."""
-    explicit: Amounts = {}
-    counted: Amounts = {}
-    for fill, total in ((False, explicit), (True, counted)):
-        total.update(_greatest_moment(spec, defaults if fill else None))
-    return counted | _pod_level(spec["resources"], explicit)
-
-
-def _greatest_moment(spec: View, defaults: Defaults | None) -> Amounts:
+    """Requests of one pod without overhead: the sum of what runs together, or its greatest moment before that."""
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec["initContainers"].items():
@@ -145,26 +143,41 @@ def _greatest_moment(spec: View, defaults: Defaults | None) -> Amounts:
     running = sidecars
     for container in spec["containers"].items():
         running = _sum(running, _container_requests(container, defaults))
-    return _maximum(peak, running)
+    counted = _maximum(peak, running)
+    return counted | _pod_level(spec["resources"], counted)
 
 
-def _container_requests(container: View, defaults: Defaults | None) -> Amounts:
+def _container_requests(container: View, defaults: Defaults) -> Amounts:
     """Limits stand for missing requests (API defaulting), then the LimitRange fills what is still missing."""
-    requests = container.at("resources", "limits").amounts() | container.at("resources", "requests").amounts()
-    return requests if defaults is None else defaults.requests | requests
+    limits = container.at("resources", "limits").amounts()
+    requests = defaults.requests | limits | container.at("resources", "requests").amounts()
+    _refuse_beyond_limits(container["resources"], requests, defaults.limits | limits, defaults.maximum)
+    return requests
+
+
+def _refuse_beyond_limits(resources: View, requests: Amounts, limits: Amounts, maximum: Amounts) -> None:
+    """No pod can be made of a container that asks for more than its limit, be it one that a LimitRange gave it."""
+    for name in sorted(requests.keys() | limits.keys()):
+        if requests.get(name, 0) > limits.get(name, requests.get(name, 0)):
+            message = f"{resources.path} requests more {name} than the limit it has or gets from a LimitRange"
+            raise Unresolvable("BeyondLimit", resources.path, f"{message}: no pod can be made")
+        if limits.get(name, 0) > maximum.get(name, limits.get(name, 0)):
+            message = f"{resources.path} has a limit of {name} above the maximum of a LimitRange"
+            raise Unresolvable("BeyondLimit", resources.path, f"{message}: no pod can be made")
 
 
 def _pod_level(resources: View, containers: Amounts) -> Amounts:
-    """Pod-level `spec.resources`: they replace the sum of the containers for CPU, memory and huge pages."""
+    """Pod-level `spec.resources`: they replace the sum of the containers for CPU, memory and huge pages.
+
+    A pod-level limit stands for a request that neither the pod nor a container has (Kubernetes 1.37: LimitRange first).
+    """
     limits = resources["limits"].amounts()
     requests = resources["requests"].amounts()
     if limits:
-        requests = limits | containers | requests
-    return {name: amount for name, amount in requests.items() if _is_pod_level(name)}
-
-
-def _is_pod_level(resource: str) -> bool:
-    return resource in ("cpu", "memory") or resource.startswith("hugepages-")
+        requests = limits | {name: amount for name, amount in containers.items() if name in CPU_AND_MEMORY} | requests
+    return {
+        name: amount for name, amount in requests.items() if name in CPU_AND_MEMORY or name.startswith("hugepages-")
+    }
 
 
 def _runtime_class(spec: View, defaults: Defaults) -> tuple[Amounts, dict[str, str], tuple[Toleration, ...]]:

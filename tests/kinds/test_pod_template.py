@@ -151,6 +151,23 @@ class TestLimitRange:
         )
         assert found == {"cpu": 1000, "memory": 1}
 
+    @pytest.mark.parametrize(
+        ("resources", "item"),
+        [
+            (({"cpu": 3},), {"default": {"cpu": 2}}),
+            (({"cpu": 3},), {"max": {"cpu": 2}}),
+            ((None, {"cpu": 3}), {"default": {"cpu": 1}, "max": {"cpu": 2}}),
+        ],
+    )
+    def test_that_lets_no_pod_be_made(self, resources: Any, item: Any) -> None:
+        """Seen on a real API server: a default limit below the request makes every pod invalid."""
+        with pytest.raises(Unresolvable, match="no pod can be made") as found:
+            resolve(pod_template(container("a", *resources)), limit_range("one", **item))
+        assert (found.value.reason, found.value.field) == (
+            "BeyondLimit",
+            "spec.template.spec.containers[0].resources",
+        )
+
     def test_of_other_types(self) -> None:
         other = LIMIT_RANGES, {"metadata": {"name": "pod"}, "spec": {"limits": [{"type": "Pod", "max": {"cpu": 1}}]}}
         assert requests(pod_template(container("a")), other) == {}
