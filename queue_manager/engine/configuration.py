@@ -134,13 +134,16 @@ class Queue:
 class Policies:
     """Rules of ours that change outcomes against Kueue's; all on in the product (design, section 5).
 
-    `implied_topology`: pods without a topology request may use a flavor with a topology next to flavors without one.
+    `resume_flavor_scan` is Kueue's own rule, off in the product: a workload that was passed over goes on with the
+    flavor after the last one tried, even if an earlier one is free again. `implied_topology`: pods without a
+    topology request may use a flavor with a topology next to flavors without one.
     """
 
     hold_freed_quota: bool = True
     stages: bool = True
     next_flavor_after_topology: bool = True
     implied_topology: bool = True
+    resume_flavor_scan: bool = False
 
 
 @dataclass(frozen=True, slots=True)

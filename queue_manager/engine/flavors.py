@@ -19,7 +19,7 @@ from queue_manager.engine.configuration import (
     Queue,
 )
 from queue_manager.engine.decision import Reason
-from queue_manager.engine.prepared import Need, Prepared
+from queue_manager.engine.prepared import Need, Option, Prepared
 from queue_manager.engine.tree import EMPTY, FUTURE, NOW, TreeNode
 
 
@@ -61,13 +61,20 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The trials of one need and the one taken; a need that nothing fits takes the nearest one, for explanation
-    only."""
+    """The trials of one need and the one taken; a need that nothing fits takes the nearest one, for explanation only.
+
+    `tried` is the index of the last flavor tried, -1 if that was the last of all.
+    """
 
     need: Need
     trials: tuple[Trial, ...]
     taken: Trial
-    untried: bool
+    tried: int
+
+    @property
+    def untried(self) -> bool:
+        """Whether the search stopped before the last flavor."""
+        return self.tried >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +112,9 @@ class FlavorAssigner:
         counts: tuple[int, ...],
         banned: Banned = frozenset(),
         pinned: Mapping[int, str] | None = None,
+        start: Mapping[int, int] | None = None,
     ) -> Assignment:
-        """The best flavors; with `pinned` (index of need -> flavor) exactly those."""
+        """The best flavors; with `pinned` (index of need -> flavor) exactly those, with `start` from that index on."""
         pod_sets = prepared.ask.pod_sets
         sums = StageSums(pod_set.stages for pod_set in pod_sets)
         flavors: list[dict[str, str]] = [{} for _ in pod_sets]
@@ -114,7 +122,13 @@ class FlavorAssigner:
         for index, need in enumerate(prepared.needs):
             names = frozenset(f for i, f in banned if i == index)
             only = None if pinned is None else pinned[index]
-            choice = self._choose(prepared, counts, need, sums, names, only)
+            first = 0 if start is None else start.get(index, 0)
+            options = [
+                (i, option)
+                for i, option in enumerate(need.options)
+                if i >= first and option.flavor not in names and only in (None, option.flavor)
+            ]
+            choice = self._choose(prepared, counts, need, sums, options)
             choices.append(choice)
             if not choice.taken.flavor:
                 continue
@@ -147,26 +161,24 @@ class FlavorAssigner:
         counts: tuple[int, ...],
         need: Need,
         sums: StageSums,
-        banned: frozenset[str],
-        only: str | None,
+        options: list[tuple[int, Option]],
     ) -> Choice:
         """Tries flavors in order until one is good enough, and takes the best."""
         trials: list[Trial] = []
-        options = [o for o in need.options if o.flavor not in banned and (only is None or o.flavor == only)]
-        untried = False
-        for position, option in enumerate(options):
+        tried = -1
+        for index, option in options:
             if option.refusal:
                 trial = Trial(option.flavor, Mode.NO_FIT, 0, {}, {}, Reason.NO_MATCHING_FLAVOR, option.refusal)
             else:
                 trial = self._try(prepared, counts, need, sums, option.flavor)
             trials.append(trial)
             if self._good_enough(trial):
-                untried = position + 1 < len(options)
+                tried = index if index + 1 < len(need.options) else -1
                 break
         taken = max(trials, key=self._rank, default=None)  # the first of equals
         if taken is None:
             taken = Trial("", Mode.NO_FIT, 0, {}, {}, Reason.NO_MATCHING_FLAVOR, "no flavor left to try")
-        return Choice(need, tuple(trials), taken, untried)
+        return Choice(need, tuple(trials), taken, tried)
 
     def _rank(self, trial: Trial) -> tuple[int, int, int]:
         if trial.mode is Mode.NO_FIT:

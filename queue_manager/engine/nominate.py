@@ -107,7 +107,7 @@ class Nominator:
         later: list[Nomination] = []
         first: Nomination | None = None
         while True:
-            found = self._complete(self._assigner.assign(self._prepared, counts, banned))
+            found = self._complete(self._assigner.assign(self._prepared, counts, banned, start=self._record.resume))
             first = first or found
             if found.mode is Mode.FIT:
                 return found
@@ -137,7 +137,7 @@ class Nominator:
                 for i, choice in enumerate(found.assignment.choices)
                 if culprit in choice.need.pod_sets
             ]
-        elif found.mode is Mode.NO_CANDIDATES:
+        elif found.mode is Mode.NO_CANDIDATES and not self._state.configuration.policies.resume_flavor_scan:
             needs = [
                 (i, choice.taken.flavor)
                 for i, choice in enumerate(found.assignment.choices)

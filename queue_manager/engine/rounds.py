@@ -19,14 +19,19 @@ from queue_manager.engine.state import Phase, QueueState, Record, Standing, Stat
 from queue_manager.engine.topology import Misfit, Places
 from queue_manager.engine.tree import FUTURE, NOW, Charge, TreeNode
 
+MOST_RESUMED = 6
+"""Rounds in a row in which heads only go on with their next flavor; two pod sets may take turns in that for ever."""
+
 
 class Outcome(Enum):
-    """What became of a head in a round: BLOCKED is a StrictFIFO head that was blocked before, too."""
+    """What became of a head in a round: BLOCKED is a StrictFIFO head that was blocked before, too; RESUMES is one
+    that goes on with its next flavor in the next round."""
 
     DECIDED = "decided"
     PARKED = "parked"
     BLOCKED = "blocked"
     SKIPPED = "skipped"
+    RESUMES = "resumes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,7 @@ class Pass:
         self._unflushed: set[TreeNode] = set()
         self._to_tell: dict[str, Record] = {}
         self._changes = 0
+        self._resumed = 0
         self._holds = state.configuration.policies.hold_freed_quota
 
     def run(self) -> Plan:
@@ -176,16 +182,23 @@ class Pass:
         before = self._changes
         skipped: list[Nomination] = []
         progress = False
+        resumed = 0
+        resumes = self._state.configuration.policies.resume_flavor_scan
         for nomination in nominations:
             outcome = self._process(nomination, self._changes == before and not self._reservations)
-            if outcome is Outcome.SKIPPED:
+            if outcome in (Outcome.SKIPPED, Outcome.RESUMES):
                 skipped.append(nomination)
             progress = progress or outcome in (Outcome.DECIDED, Outcome.PARKED)
-        if not progress:
+            if outcome is Outcome.RESUMES and self._resumed < MOST_RESUMED:
+                resumed += 1
+            if resumes:
+                self._remember_flavors(nomination, outcome)
+        self._resumed = self._resumed + 1 if resumed and not progress else 0
+        if not (progress or resumed):
             for nomination in skipped:
                 self._park(nomination, self._reservations[-1].uid if self._reservations else "")
         self._end_reservations()
-        return progress or bool(skipped)
+        return progress or resumed > 0 or bool(skipped)
 
     def _nominations(self) -> list[Nomination]:
         """Heads of live queues, in the order of a cycle, with the blocked heads of StrictFIFO queues in the same
@@ -255,8 +268,16 @@ class Pass:
         if nomination.mode <= Mode.NO_CANDIDATES:
             if nomination.mode is Mode.NO_CANDIDATES:
                 self._reserve(nomination)
+            blocked = self._state.queue(nomination.record.workload.queue).blocked
+            if self._state.configuration.policies.resume_flavor_scan and blocked is None and _next_flavors(nomination):
+                return Outcome.RESUMES
             return self._park(nomination)
         return Outcome.DECIDED if self._start(nomination, untouched) else Outcome.SKIPPED
+
+    def _remember_flavors(self, nomination: Nomination, outcome: Outcome) -> None:
+        """Where to go on next time; from the first flavor after evictions, or when all were tried."""
+        decided = outcome is Outcome.DECIDED
+        self._state.log.assign(nomination.record, "resume", {} if decided else _next_flavors(nomination))
 
     def _nominator(self, record: Record) -> Nominator:
         assert record.group is not None
@@ -434,6 +455,11 @@ class Pass:
                 state.log.assign(record, "reported", kind)
                 told.append(explainer.tell(record))
         return told
+
+
+def _next_flavors(nomination: Nomination) -> dict[int, int]:
+    """The flavor after the last one tried, by index of need, where the search stopped early."""
+    return {i: choice.tried + 1 for i, choice in enumerate(nomination.assignment.choices) if choice.untried}
 
 
 def _message(victim: Victim, by: Record) -> str:

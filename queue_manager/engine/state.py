@@ -47,7 +47,10 @@ class Standing:
 @dataclass(eq=False, slots=True)
 class Record:
     """One workload. `standing` is by view (NOW, FUTURE); `hold` is what is kept for a waiting workload until it fits
-    NOW."""
+    NOW.
+
+    `resume` is the flavor to go on with by index of need (policy `resume_flavor_scan`).
+    """
 
     workload: Workload
     phase: Phase = Phase.WAITING
@@ -61,6 +64,7 @@ class Record:
     group: Group | None = None
     outside: str = ""
     reported: tuple[object, ...] | None = None
+    resume: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def uid(self) -> str:
@@ -252,8 +256,6 @@ class State:
         if record.group is not None:
             queue.pending.discard(record.group, record.workload.created, record.uid)
             self.log.assign(record, "group", None)
-            if queue.strict and queue.node is not None:
-                self.dirty.add(queue.node.root)  # a head that left may have had room reserved
         self.log.drop(queue.outside, record.uid)
         self.log.drop(self.backoff, record.uid)
         self.log.drop(self.fresh, record.uid)
@@ -307,6 +309,7 @@ class State:
         self.log.assign(record, "planned", planned)
         self.log.assign(record, "phase", Phase.ADMITTED)
         self.log.assign(record, "reported", None)
+        self.log.assign(record, "resume", {})
         self.stand(record, FUTURE, standing)
         self.stand(record, NOW, standing)
 
@@ -344,5 +347,6 @@ class State:
         self.log.assign(record, "planned", {})
         self.log.assign(record, "bound", {})
         self.log.assign(record, "evicted_by", "")
+        self.log.assign(record, "resume", {})
         self.log.assign(record, "phase", Phase.WAITING)
         self.unplaced.discard(record.uid)

@@ -48,7 +48,13 @@ from queue_manager.engine.workload import (
 )
 
 Object = dict[str, Any]
-KUEUE = Policies(hold_freed_quota=False, stages=False, next_flavor_after_topology=False, implied_topology=False)
+KUEUE = Policies(
+    hold_freed_quota=False,
+    stages=False,
+    next_flavor_after_topology=False,
+    implied_topology=False,
+    resume_flavor_scan=True,
+)
 HOSTNAME = "kubernetes.io/hostname"
 MOST_PASSES = 300
 
