@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from sys import intern
 from typing import Any
 
 from queue_manager.cluster.cache import controller_of
@@ -71,19 +72,23 @@ def project(pod: Object) -> Object:
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     owner = controller_of(pod)
     kept = {name: metadata[name] for name in _METADATA if name in metadata}
+    if metadata.get("labels"):
+        kept["labels"] = {k: intern(v) for k, v in metadata["labels"].items() if k not in _BULKY}
+    if ours := {k: v for k, v in (metadata.get("annotations") or {}).items() if k.startswith(_PREFIXES)}:
+        kept["annotations"] = ours
     if owner is not None:
-        kept["ownerReferences"] = [{name: owner[name] for name in _OWNER if name in owner}]
-    conditions = [
-        {name: condition[name] for name in ("type", "status", "reason", "message") if name in condition}
+        kept["ownerReferences"] = [_shared_owner(*(owner.get(name) for name in _OWNER))]
+    conditions = tuple(
+        tuple(condition.get(name) for name in _CONDITION)
         for condition in status.get("conditions") or ()
         if condition.get("type") in ("Ready", "PodScheduled")
-    ]
+    )
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": kept,
         "spec": {name: spec[name] for name in _SPEC if spec.get(name)},
-        "status": {"phase": status.get("phase", "Pending"), "conditions": conditions},
+        "status": {"phase": intern(status.get("phase", "Pending")), "conditions": _shared_conditions(conditions)},
         REQUESTS: _shared(tuple(sorted(_readable_requests(spec).items()))),
         HOST_PORTS: host_ports(spec),
     }
@@ -125,10 +130,19 @@ _METADATA = (
     "resourceVersion",
     "creationTimestamp",
     "deletionTimestamp",
-    "labels",
-    "annotations",
 )
 _OWNER = ("apiVersion", "kind", "name", "uid", "controller")
+_CONDITION = ("type", "status", "reason", "message")
+_PREFIXES = ("queue-manager.io/", "kueue.x-k8s.io/")
+"""Annotations that say something to us; JobSet alone repeats all its labels as annotations."""
+_BULKY = frozenset(
+    f"jobset.sigs.k8s.io/{name}"
+    for name in (
+        *("coordinator", "global-replicas", "group-name", "group-replicas", "job-group-index", "job-key"),
+        *("jobset-uid", "priority", "replicatedjob-replicas"),
+    )
+)
+"""Labels that nobody here asks for."""
 _SPEC = ("nodeName", "schedulingGates", "schedulerName", "priority", "priorityClassName", "nodeSelector")
 
 
@@ -143,6 +157,16 @@ def _readable_requests(spec: Object) -> Mapping[str, int]:
 def _shared(requests: tuple[tuple[str, int], ...]) -> dict[str, int]:
     """One dict for all pods that ask for the same: there are many pods, and few shapes."""
     return dict(requests)
+
+
+@lru_cache(maxsize=65_536)
+def _shared_owner(*values: Any) -> Object:
+    return {name: value for name, value in zip(_OWNER, values, strict=True) if value is not None}
+
+
+@lru_cache(maxsize=4096)
+def _shared_conditions(conditions: tuple[tuple[Any, ...], ...]) -> list[Object]:
+    return [{n: v for n, v in zip(_CONDITION, values, strict=True) if v is not None} for values in conditions]
 
 
 def _declared(resources: Mapping[str, Any]) -> dict[str, int]:
