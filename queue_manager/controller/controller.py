@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from random import Random
 from typing import Any
@@ -26,6 +25,7 @@ from queue_manager.store.store import Store
 log = structlog.get_logger(__name__)
 
 InThread = Callable[..., Awaitable[Any]]
+Timed = Callable[[Term, Store, InThread, Clock], Coroutine[Any, Any, None]]
 
 
 class LostLease(Exception):
@@ -55,15 +55,21 @@ class Controller:
         random: Random | None = None,
         in_thread: InThread | None = None,
         lease_namespace: str = "",
-        ttl: timedelta | None = None,
+        hints: Callable[[], AsyncIterator[str]] | None = None,
+        timed: Timed = timed_jobs,
+        virtual: bool = False,
     ) -> None:
+        """`hints` are notifications of the store; `timed` runs timed work. `virtual`: `clock` times the lease, not
+        the database (simulation)."""
         self._store = store
         self._cluster = cluster
         self._clock = clock or SystemClock()
         self._random = random or Random()
         self._in_thread = in_thread or one_thread()
         self._lease_thread = in_thread or one_thread()
-        self._lease = DatabaseLease(store, holder, self._clock, self._lease_thread, **({"ttl": ttl} if ttl else {}))
+        self._lease = DatabaseLease(store, holder, self._clock, self._lease_thread, virtual=virtual)
+        self._hints = hints or partial(listen, store)
+        self._timed = timed
         self._kubernetes_lease = (
             KubernetesLease(cluster, lease_namespace, "queue-manager-controller", holder, self._clock)
             if lease_namespace
@@ -116,7 +122,7 @@ class Controller:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._renew())
                 group.create_task(self._listen(self.term))
-                group.create_task(timed_jobs(self.term, self._store, self._in_thread, self._clock))
+                group.create_task(self._timed(self.term, self._store, self._in_thread, self._clock))
                 group.create_task(self.term.run())
         finally:
             self.term = None
@@ -134,7 +140,7 @@ class Controller:
                 raise LostLease("another process took the Kubernetes Lease")
 
     async def _listen(self, term: Term) -> None:
-        async for channel in listen(self._store):
+        async for channel in self._hints():
             if channel == "queue_manager_configuration":
                 term.configuration_changed()
 

@@ -161,6 +161,9 @@ class Executors:
             obj = _newer(obj, self._brain.object_of(row))
             if obj is None:
                 return await self._confirm_drained(row, None) if row.state is State.DRAINING else True
+            if row.state is State.DRAINING and self._brain.kind_of(row).finished(obj) is not None:
+                # Over by itself: its controller ends what is left, and a suspension would only confuse people.
+                return await self._confirm_drained(row, obj)
             if row.state is State.STARTING and not await self._brain.refresh(row, obj):
                 return True
             step = self._next_step(row, obj, refused)

@@ -63,6 +63,7 @@ from queue_manager.store.records import (
     Committed,
     LedgerState,
     NodeRow,
+    OutboxEntry,
     State,
     WorkloadRow,
 )
@@ -124,6 +125,7 @@ class Term:
         self._nodes_to_save: set[str] = set()
         self._events = asyncio.Event()
         self._reload = True
+        self._left_over: list[OutboxEntry] = []
         self._adopting = False
         self._drained: set[str] = set()
         self._refused: dict[str, str] = {}
@@ -274,6 +276,7 @@ class Term:
         await self._load_configuration()
         for row in await self._db(self._store.load_workloads):
             self.rows[row.uid] = row
+        self._left_over.extend(await self._db(self._store.pending_outbox))
         self._adopting = await self._db(self._store.fact, "adopted") is None
         log.info(
             "state read", workloads=len(self.rows), revision=self.compiled.configuration.revision, epoch=self.epoch
@@ -296,8 +299,10 @@ class Term:
         self._dirty.update(self.rows)
         for kind in KINDS:
             self._dirty.update(obj["metadata"]["uid"] for obj in self.view.all(kind.resource))
+        for entry in self._left_over:
+            self.executors.submit(entry)
+        self._left_over.clear()
         self._events.set()
-        self._outbox_read = False
 
     async def _step(self) -> None:
         await self._wait_for_events()
@@ -311,10 +316,6 @@ class Term:
         if self._adopting:
             await self._db(self._store.put_fact, "adopted", {"at": self._clock.now().isoformat()})
             self._adopting = False
-        if not self._outbox_read:
-            self._outbox_read = True
-            for entry in await self._db(self._store.pending_outbox):
-                self.executors.submit(entry)
         await self._cycle()
         await self._settle_outbox()
         self.ready = True
