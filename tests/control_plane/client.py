@@ -454,6 +454,7 @@ def wait(condition: Callable[[], T], what: str, *, timeout: float = 30, show: Ca
     deadline = time.monotonic() + timeout
     last: object = None
     while True:
+        began = time.monotonic()
         try:
             result = condition()
             if result:
@@ -465,11 +466,13 @@ def wait(condition: Callable[[], T], what: str, *, timeout: float = 30, show: Ca
             if error.status != 404:
                 raise
             last = error
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             seen = show() if show else last
             text = seen if isinstance(seen, str) else yaml.safe_dump(seen) if isinstance(seen, (dict, list)) else seen
             raise WaitTimeout(f"not true after {timeout} s: {what}; last seen:\n{text}")
-        time.sleep(POLL_SECONDS)
+        # A dear question (all pods of a large cluster) is asked less often: it would slow down what it waits for.
+        time.sleep(min(max(POLL_SECONDS, 3 * (now - began)), max(deadline - now, POLL_SECONDS)))
 
 
 def load_manifests(what: str | Path | Object | Iterable[Object]) -> Objects:
