@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import islice
 from random import Random
 
-from queue_manager.cluster.port import TRAIN_JOBS
+from queue_manager.cluster.port import EVENTS, PODS, TRAIN_JOBS
 from queue_manager.cluster.simulated import SimulatedCluster, VirtualClock
 from queue_manager.cluster.simulated.fleet import (
     BLOCK_LABEL,
@@ -18,6 +18,7 @@ from queue_manager.cluster.simulated.fleet import (
     demo_jobs,
     demo_nodes,
     install,
+    train_job,
 )
 from queue_manager.cluster.simulated.objects import is_true
 
@@ -63,3 +64,26 @@ async def test_the_fleet_runs_the_jobs_without_a_queue_manager() -> None:
     jobs = cluster.state.storage.all(TRAIN_JOBS)
     assert sum(1 for job in jobs if is_true(job, "Complete")) >= 15
     assert not cluster.machinery.errors
+
+
+async def test_what_is_done_goes_after_a_while() -> None:
+    clock = VirtualClock()
+    cluster = SimulatedCluster(clock, Random(1))
+    install(cluster, keep_finished=300)
+    running = asyncio.create_task(cluster.run())
+    try:
+        body = train_job("a", queue="vision", nodes=2, seconds=20)
+        await cluster.as_user("ada").create(TRAIN_JOBS, "vision", body)
+        await cluster.create(EVENTS, "vision", {"metadata": {"name": "e"}})
+        await clock.advance(200)
+        assert is_true(cluster.state.get(TRAIN_JOBS, "vision", "a"), "Complete")
+        await clock.advance(200)
+        assert cluster.state.storage.all(TRAIN_JOBS) == []
+        assert cluster.state.storage.all(PODS) == []
+        assert len(cluster.state.storage.all(EVENTS)) == 1
+        await clock.advance(3600)
+        assert cluster.state.storage.all(EVENTS) == []
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running

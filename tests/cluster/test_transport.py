@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import stat
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -31,6 +32,7 @@ from queue_manager.cluster.simulated import VirtualClock
 from queue_manager.cluster.transport import ApiServer
 from tests.cluster import stub as stubs
 from tests.cluster.stub import Stub, event, says, status, streams
+from tests.control_plane.certificates import Authority
 
 
 class Sleepless(VirtualClock):
@@ -326,6 +328,26 @@ async def test_unusable_credentials_are_a_clear_error(tmp_path: Path) -> None:
         await server.get(PODS, "n", "a")
     assert (refused.value.status, refused.value.reason) == (0, "Credentials")
     await server.close()
+
+
+def test_the_token_of_a_service_account_rotates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    token, ca = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("first")
+    ca.write_bytes(Authority("test").certificate)
+    monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_CERT_FILENAME", str(ca))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    credentials = Credentials.default()
+    before = credentials.access()
+    assert (before.host, before.authorization) == ("https://10.0.0.1:443", "bearer first")
+    assert before.tls is not None
+    assert before.tls.verify_mode is ssl.CERT_REQUIRED
+    token.write_text("second\n")
+    after = credentials.reload()
+    assert after.authorization == "bearer second"
+    assert after.tls is before.tls  # equal files, so pooled connections stay usable
 
 
 def test_secrets_stay_out_of_representations(tmp_path: Path) -> None:

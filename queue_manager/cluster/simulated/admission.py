@@ -30,6 +30,18 @@ Validator = Callable[[AdmissionRequest], None]
 """Raises `denied(...)` to refuse."""
 
 
+_CONTROLLERS = {
+    "trainer": "system:serviceaccount:kubeflow-system:kubeflow-trainer-controller-manager",
+    "jobset-controller": "system:serviceaccount:jobset-system:jobset-controller-manager",
+    "kube-controller-manager": "system:serviceaccount:kube-system:job-controller",
+}
+
+
+def user_of(manager: str) -> str:
+    """The user as which a simulated controller makes its requests."""
+    return _CONTROLLERS.get(manager, f"system:{manager}")
+
+
 def denied(webhook: str, message: str) -> ApiError:
     """The answer of the API server when a webhook says no without a code of its own."""
     return ApiError(403, "Forbidden", f'admission webhook "{webhook}" denied the request: {message}')

@@ -30,7 +30,7 @@ from queue_manager.cluster.port import (
     Query,
     Resource,
 )
-from queue_manager.cluster.simulated.admission import AdmissionRequest, Mutator, Validator
+from queue_manager.cluster.simulated.admission import AdmissionRequest, Mutator, Validator, user_of
 from queue_manager.cluster.simulated.apply import Owners, applied, fields_of, updated
 from queue_manager.cluster.simulated.crds import Schema, pruned_object
 from queue_manager.cluster.simulated.deletion import deletion_marked, deletion_refused, graceful_seconds
@@ -133,7 +133,7 @@ class ApiState:
             raise _not_found(NAMESPACES, namespace)
         if self.peek(resource, namespace, name) is not None:
             raise ApiError(409, "AlreadyExists", f'{resource.plural} "{name}" already exists')
-        new = self._admitted(resource, new, None, user, groups)
+        new = self._admitted(resource, new, None, user or user_of(manager), groups)
         stored = self.storage.put(resource, new)
         self._own(resource, stored, None, manager)
         if resource == CRDS:
@@ -193,7 +193,7 @@ class ApiState:
         old = current
         new = self._reached(resource, old, new, subresource)
         if not subresource:
-            new = self._admitted(resource, new, old, user, groups)
+            new = self._admitted(resource, new, old, user or user_of(manager), groups)
         if _unchanged(old, new):
             return old
         if {k: v for k, v in old.items() if k not in ("metadata", "status")} != {

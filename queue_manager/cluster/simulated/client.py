@@ -46,18 +46,13 @@ class SimulatedClient:
         self._state = state
         self._clock = clock
         self._latency = latency
-        self._user = user
         self._groups = groups
         self._field_manager = field_manager
         self._watches: set[Watcher] = set()
         self._closed = False
+        self._user = user
         self.faults = faults
         self.requests = 0
-
-    @property
-    def user(self) -> str:
-        """Who asks."""
-        return self._user
 
     async def list(self, resource: Resource, query: Query = EVERYTHING, continue_token: str = "") -> Page:
         """One page of a collection."""

@@ -16,6 +16,7 @@ from queue_manager.cluster.simulated.job_controller import JobController
 from queue_manager.cluster.simulated.jobset_controller import JobSetController
 from queue_manager.cluster.simulated.kubelet import Kubelet, Pace, ready_condition
 from queue_manager.cluster.simulated.machinery import Machinery
+from queue_manager.cluster.simulated.retention import Retention
 from queue_manager.cluster.simulated.scheduler import Scheduler
 from queue_manager.cluster.simulated.trainer_controller import TrainerController
 
@@ -37,13 +38,15 @@ class SimulatedCluster(SimulatedClient):
         lag: float = 0.0,
         pace: Pace = Pace(),  # noqa: B008 - immutable
         crds: Iterable[Object] | None = None,
-        history: int = 10_000,
+        history: int = 2_000,
     ) -> None:
         random = random or Random(0)
         self.state = ApiState(clock, random, history)
         super().__init__(self.state, clock, faults=faults, latency=latency)
+        self.retention = Retention(self.state, clock)
         self.machinery = Machinery(
             (
+                self.retention,
                 GarbageCollector(self.state),
                 TrainerController(self.state, clock),
                 JobSetController(self.state),

@@ -44,8 +44,14 @@ def gpu_node(name: str, block: str, rack: str, gpus: int = 8) -> Object:
     }
 
 
-def install(cluster: SimulatedCluster, nodes: list[Object] | None = None) -> None:
-    """Puts the demo's nodes, runtimes and namespaces into an empty simulated cluster."""
+def install(
+    cluster: SimulatedCluster, nodes: list[Object] | None = None, *, keep_finished: float | None = 600.0
+) -> None:
+    """Puts the demo's nodes, runtimes and namespaces into an empty simulated cluster.
+
+    Jobs are deleted `keep_finished` seconds after their end, or the demo would grow for ever.
+    """
+    cluster.retention.finished = keep_finished
     for node in demo_nodes() if nodes is None else nodes:
         cluster.add_node(node)
     for runtime in all_runtimes():
