@@ -10,6 +10,7 @@ from queue_manager.cluster.pods import effective_requests
 from queue_manager.cluster.port import JOB_SETS, JOBS, TRAIN_JOBS, Object, Resource
 from queue_manager.kinds.kind import PodPlacement
 from queue_manager.kinds.registry import BY_RESOURCE
+from tests.control_plane.client import ApiError
 from tests.control_plane.cluster import ControlPlane
 from tests.control_plane.nodes import BLOCK_LABEL, GPU, RACK_LABEL, gpu_fleet
 from tests.kinds.live import Live
@@ -234,6 +235,28 @@ class TestJobCounts:
         live.running(name, {"main": 3})
 
 
+def remove_runtime(live: Live, runtime_name: str, job_name: str) -> None:
+    """Deletes a runtime that a TrainJob uses, past Trainer's finalizer, and waits until Trainer has noticed."""
+    kind = "trainer.kubeflow.org/v1alpha1/ClusterTrainingRuntime"
+    live.client.delete(kind, runtime_name)
+    if live.client.find(kind, runtime_name) is not None:
+        live.client.patch(kind, runtime_name, {"metadata": {"finalizers": None}})
+    live.client.wait_gone(kind, runtime_name)
+
+    def refused() -> bool:
+        path = live.client.path("trainer.kubeflow.org/v1alpha1/TrainJob", job_name, live.namespace)
+        change = {"metadata": {"labels": {"probe": "x"}}}
+        try:
+            live.client.request(
+                "PATCH", path, change, content_type="application/merge-patch+json", query={"dryRun": "All"}
+            )
+        except ApiError as error:
+            return error.status == 403
+        return False
+
+    live.client.wait(refused, "Trainer refuses updates of the TrainJob")
+
+
 class TestPlacement:
     def places(self, live: Live, name: str, counts: dict[str, int]) -> set[str]:
         """Racks on which the job's pods run."""
@@ -297,12 +320,7 @@ class TestPlacement:
         name = live.create(train_job("short-lived"))
         live.start(name, {})
         live.running(name, {"node": 1})
-        cluster.client.patch(
-            "trainer.kubeflow.org/v1alpha1/ClusterTrainingRuntime",
-            "short-lived",
-            {"metadata": {"finalizers": None}},
-        )
-        cluster.client.delete("trainer.kubeflow.org/v1alpha1/ClusterTrainingRuntime", "short-lived")
+        remove_runtime(live, "short-lived", name)
         live.stop(name)
         assert any("suspends the JobSet" in line for line in live.says), live.says
         assert live.get(name)["spec"]["suspend"] is False
