@@ -137,14 +137,14 @@ def _shape(job: Object, policy: Object | None, trainer: Object) -> None:
     ancestor = (template.get("metadata") or {}).get("labels", {}).get(ANCESTOR_LABEL)
     is_trainer = ancestor == "trainer" and policy is not None
     mpi = (policy or {}).get("mpi")
-    launcher_as_node = bool(mpi and mpi.get("runLauncherAsNode"))
+    launcher_as_node = bool((mpi or {}).get("runLauncherAsNode"))
     job_spec = template.setdefault("spec", {})
     count = (policy or {}).get("numNodes", 1) if is_trainer else job_spec.get("parallelism", 1)
     count = max(count, 1)
     wanted = trainer.get("numNodes")
-    if wanted is not None and mpi and job["name"] == "node":
+    if wanted is not None and mpi is not None and job["name"] == "node":
         count = max(wanted - 1, 1) if launcher_as_node else wanted
-    elif wanted is not None and not mpi and is_trainer:
+    elif wanted is not None and mpi is None and is_trainer:
         count = wanted
     job_spec["parallelism"] = job_spec["completions"] = count
     if ancestor:
