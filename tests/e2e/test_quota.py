@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 import pytest
 
+from queue_manager.engine.workload import GroupPolicy
 from queue_manager.store.records import State
 from tests.control_plane.nodes import gpu_fleet
 from tests.e2e.product import FLAVOR, TOPOLOGY, TRAIN_JOB, Product, queue, train_job
+from tests.e2e.watching import nodes_of, pods_of
 
 pytestmark = pytest.mark.cluster
 
@@ -34,3 +37,30 @@ def test_64_gpus_wait_for_the_last_one_and_hold_nothing(product_of_each_trainer:
     assert time.monotonic() - started < 2
     product.cluster.wait_pods(namespace, 8)
     assert product.charged("team") == 64
+
+
+def test_100_nodes_are_one_gang_and_the_next_waits_for_all_of_them(product_of_each_trainer: Product) -> None:
+    product = product_of_each_trainer
+    product.cluster.create_nodes(gpu_fleet(2, 5, 5))
+    product.configure(TOPOLOGY, FLAVOR, queue("team", 400))
+    namespace = product.cluster.new_namespace()
+    product.client.create(train_job("first", "team", nodes=100, gpus=4), namespace)
+
+    row = product.wait_state(namespace, "first", State.RUNNING)
+    [group] = row.pod_groups
+    total = sum(pod_set.count for pod_set in group.pod_sets)
+    assert (group.policy, group.minimum or total, total) == (GroupPolicy.GANG, 100, 100)
+    assert row.attempt == 1
+    assert product.charged("team") == 400
+
+    product.client.create(train_job("second", "team", nodes=100, gpus=4), namespace)
+    product.wait_state(namespace, "second", State.WAITING, reason="WaitingForQuota")
+    pods = product.cluster.wait_pods(namespace, 100, selector=pods_of("first"), timeout=90)
+    assert set(Counter(nodes_of(pods)).values()) == {2}
+    assert product.cluster.pods(namespace, pods_of("second")) == []
+    assert product.charged("team") == 400
+
+    product.cluster.finish_pods(namespace, pods_of("first"))
+    product.wait_state(namespace, "second", State.RUNNING, timeout=60)
+    assert product.charged("team") == 400
+    product.cluster.wait_pods(namespace, 100, selector=pods_of("second"), timeout=90)
