@@ -1,0 +1,116 @@
+"""From arrival to end on the simulated cluster: what a user and the ledger see."""
+
+from __future__ import annotations
+
+from queue_manager.cluster.port import TRAIN_JOBS, PatchType
+from queue_manager.store.records import State
+from queue_manager.store.store import Store
+from tests.controller.world import JOBS, World, batch_job, train_job
+
+
+async def test_a_gang_is_admitted_whole_runs_and_frees_everything(store: Store) -> None:
+    async with World(store) as world:
+        await world.submit(train_job("a", 4))
+        row = await world.until_state("a", State.RUNNING)
+        assert world.charged() == 16
+        assert row.admission is not None
+        await world.until(lambda: len(world.pods("a")) == 4, "four pods")
+        await world.until_state("a", State.FINISHED)
+        assert world.charged() == 0
+        assert store.check(world.clock.now()) == []
+        assert world.events("a") == ["Queued", "Admitted", "Finished"]
+
+
+async def test_a_second_gang_waits_with_numbers_and_follows_the_first(store: Store) -> None:
+    async with World(store) as world:
+        await world.submit(train_job("a", 3))
+        await world.until_state("a", State.RUNNING)
+        await world.submit(train_job("b", 2))
+        await world.until(lambda: world.state("b") and world.row("b").reason == "WaitingForQuota")  # type: ignore[union-attr]
+        row = world.row("b")
+        assert row is not None
+        assert "4 nvidia.com/gpu short" in row.message
+        assert world.charged() == 12
+        await world.until_state("b", State.RUNNING)
+        assert world.state("a") is State.FINISHED
+
+
+async def test_a_higher_priority_preempts_the_whole_victim_which_runs_later(store: Store) -> None:
+    async with World(store) as world:
+        await world.submit(train_job("low", 4, seconds=60))
+        await world.until_state("low", State.RUNNING)
+        await world.submit(train_job("high", 4, high=True))
+        await world.until_state("low", State.DRAINING)
+        assert world.charged() == 16
+        await world.until_state("high", State.RUNNING)
+        assert world.pods("low") == []
+        assert world.state("low") is State.WAITING
+        await world.until_state("low", State.FINISHED, within=300)
+        assert world.admissions("low") == 2
+        assert "Preempted" in world.events("low")
+
+
+async def test_a_job_its_user_suspends_is_held_until_the_user_resumes_it(store: Store) -> None:
+    async with World(store) as world:
+        await world.submit(batch_job("j", 4, seconds=600), JOBS)
+        await world.until_state("j", State.RUNNING)
+        await world.user.patch(JOBS, "ns", "j", {"spec": {"suspend": True}}, PatchType.MERGE)
+        await world.until_state("j", State.HELD)
+        assert world.charged() == 0
+        assert world.pods() == []
+        await world.user.patch(JOBS, "ns", "j", {"spec": {"suspend": False}}, PatchType.MERGE)
+        await world.until_state("j", State.RUNNING)
+        assert world.admissions("j") == 2
+
+
+async def test_a_deleted_job_is_charged_until_its_pods_are_gone(store: Store) -> None:
+    async with World(store) as world:
+        await world.submit(train_job("a", 2, seconds=600))
+        await world.until_state("a", State.RUNNING)
+        await world.until(lambda: len(world.pods("a")) == 2)
+        await world.user.delete(TRAIN_JOBS, "ns", "a")
+        await world.until_state("a", State.DRAINING)
+        assert world.charged() == 8
+        await world.until_state("a", State.FINISHED)
+        assert world.pods("a") == []
+        assert world.charged() == 0
+
+
+async def test_an_unknown_queue_is_named_and_the_job_starts_once_the_queue_exists(store: Store) -> None:
+    async with World(store) as world:
+        job = train_job("a", 1)
+        job["metadata"]["labels"]["queue-manager.io/queue"] = "nobody"
+        await world.submit(job)
+        await world.until(lambda: world.state("a") is not None)
+        row = world.row("a")
+        assert row is not None
+        assert (row.state, row.reason) == (State.WAITING, "UnknownQueue")
+        assert 'no local queue "nobody"' in row.message
+        world.configure(
+            "apiVersion: queue-manager.io/v1\nkind: LocalQueue\n"
+            "metadata: {name: nobody, namespace: ns}\nspec: {queue: team}\n"
+        )
+        await world.until_state("a", State.RUNNING)
+
+
+async def test_a_job_started_without_an_admission_is_suspended_on_sight(store: Store) -> None:
+    async with World(store) as world:
+        await world.submit(train_job("a", 4, seconds=600))
+        await world.until_state("a", State.RUNNING)
+        rogue = train_job("rogue", 2)
+        await world.user.create(TRAIN_JOBS, "ns", rogue)
+        await world.until_state("rogue", State.WAITING)
+        await world.until(lambda: world.cluster.state.get(TRAIN_JOBS, "ns", "rogue")["spec"]["suspend"])
+        await world.until(lambda: world.pods("rogue") == [])
+        assert world.charged() == 16
+
+
+async def test_finished_pods_lend_their_quota(store: Store) -> None:
+    async with World(store) as world:
+        await world.submit(batch_job("j", 4, completions=6, seconds=20), JOBS)
+        await world.until_state("j", State.RUNNING)
+        assert world.charged() == 16
+        await world.until(lambda: world.charged() == 8, "two of six pods left")
+        assert store.check(world.clock.now()) == []
+        await world.until_state("j", State.FINISHED)
+        assert world.charged() == 0

@@ -1,0 +1,243 @@
+"""The whole controller on a virtual clock: simulated cluster, real store, one seed for everything random."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+from sqlalchemy import text
+
+from api.configuration.service import apply_text
+from api.context import Context
+from queue_manager.cluster.port import (
+    CLUSTER_TRAINING_RUNTIMES,
+    EVENTS,
+    JOBS,
+    NAMESPACES,
+    PODS,
+    TRAIN_JOBS,
+    Object,
+    Resource,
+)
+from queue_manager.cluster.simulated import SimulatedCluster, VirtualClock
+from queue_manager.cluster.simulated.faults import Faults
+from queue_manager.cluster.simulated.fleet import gpu_node
+from queue_manager.cluster.simulated.runtimes import all_runtimes
+from queue_manager.controller.controller import Controller
+from queue_manager.store.records import State, WorkloadRow
+from queue_manager.store.store import Store
+
+OURS = "queue-manager"
+CONFIGURATION = """
+apiVersion: queue-manager.io/v1
+kind: Topology
+metadata: {name: racks}
+spec:
+  levels:
+  - nodeLabel: topology.queue-manager.io/block
+  - nodeLabel: topology.queue-manager.io/rack
+  - nodeLabel: kubernetes.io/hostname
+---
+apiVersion: queue-manager.io/v1
+kind: Flavor
+metadata: {name: gpus}
+spec: {topologyName: racks}
+---
+apiVersion: queue-manager.io/v1
+kind: Queue
+metadata: {name: team}
+spec:
+  namespaceSelector: {}
+  preemption: {withinClusterQueue: LowerPriority}
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu]
+    flavors: [{name: gpus, resources: [{name: nvidia.com/gpu, nominalQuota: 16}]}]
+---
+apiVersion: queue-manager.io/v1
+kind: PriorityClass
+metadata: {name: high}
+spec: {value: 100}
+"""
+
+
+async def inline(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Database calls right where they are made: nothing else runs meanwhile."""
+    return function(*arguments, **named)
+
+
+async def silence() -> AsyncIterator[str]:
+    """No notifications; the world tells the term itself."""
+    await asyncio.get_running_loop().create_future()
+    yield ""
+
+
+async def no_timed_work(*_: Any) -> None:
+    """Nothing happens by the wall clock."""
+    await asyncio.get_running_loop().create_future()
+
+
+class World:
+    """2 racks of 2 nodes of 4 GPUs unless told otherwise; one queue `team` with 16 GPUs."""
+
+    def __init__(self, store: Store, seed: int = 0, faults: Faults | None = None, nodes: int = 4) -> None:
+        self.clock = VirtualClock()
+        self.random = Random(seed)
+        self.store = store
+        self.cluster = SimulatedCluster(self.clock, Random(seed), faults=faults)
+        self.user = self.cluster.as_user("ann")
+        for number in range(nodes):
+            rack = f"rack-{number // 2}"
+            self.cluster.add_node(gpu_node(f"n{number}", "block-0", rack, 4))
+        for runtime in all_runtimes():
+            self.cluster.state.create(CLUSTER_TRAINING_RUNTIMES, "", runtime, manager="kubectl")
+        self.cluster.state.create(NAMESPACES, "", {"metadata": {"name": "ns"}}, manager="kubectl")
+        self.controller: Controller | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._starts = 0
+        self.configure(CONFIGURATION)
+
+    def configure(self, yaml: str) -> None:
+        """Applies configuration; a running controller hears of it."""
+        apply_text(Context(self.store, lambda: datetime.now(UTC)), yaml, file="test.yaml")
+        if self.controller is not None and self.controller.term is not None:
+            self.controller.term.configuration_changed()
+
+    async def __aenter__(self) -> World:
+        self._tasks.append(asyncio.create_task(self.cluster.run()))
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.kill()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def start(self) -> None:
+        """A new controller process, as it were."""
+        self._starts += 1
+        self.controller = Controller(
+            self.store,
+            self.cluster,
+            holder=f"controller-{self._starts}",
+            clock=self.clock,
+            random=Random(self.random.getrandbits(32)),
+            in_thread=inline,
+            hints=silence,
+            timed=no_timed_work,
+            virtual=True,
+        )
+        self._running = asyncio.create_task(self.controller.run())
+
+    async def kill(self) -> None:
+        """The process dies where it stands; its lease is not given back in order."""
+        self._running.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._running
+        self.controller = None
+
+    async def until(self, check: Callable[[], Any], what: str = "", within: float = 120.0) -> None:
+        """Lets virtual time pass until `check` is true."""
+        if self._running.done():
+            self._running.result()
+        await self.clock.run_until(check, within, what)
+
+    # --- what is there ------------------------------------------------------------------------------------------
+
+    async def submit(self, obj: Object, resource: Resource = TRAIN_JOBS) -> Object:
+        """Creates a job as its user; suspended, as the webhook would have it."""
+        obj = {**obj, "spec": {**obj["spec"], "suspend": True}}
+        return await self.user.create(resource, "ns", obj)
+
+    def row(self, name: str) -> WorkloadRow | None:
+        """The newest workload of that name."""
+        found = self.store.find_workloads("ns", name)
+        return max(found, key=lambda row: row.created_at) if found else None
+
+    def state(self, name: str) -> State | None:
+        """Its state."""
+        row = self.row(name)
+        return row.state if row else None
+
+    async def until_state(self, name: str, state: State, within: float = 120.0) -> WorkloadRow:
+        """Lets time pass until the workload is in the state."""
+        row = self.row(name)
+        await self.until(lambda: self.state(name) is state, f"{name} {state}: {row}", within)
+        found = self.row(name)
+        assert found is not None
+        return found
+
+    def pods(self, name: str = "") -> list[Object]:
+        """Pods that have not ended, of one job (by name prefix) or all."""
+        pods = self.cluster.state.storage.all(PODS)
+        alive = [p for p in pods if (p.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
+        return [pod for pod in alive if pod["metadata"]["name"].startswith(name)]
+
+    def charged(self, queue: str = "team") -> int:
+        """GPUs in open intervals of the ledger, loans aside."""
+        query = text(
+            "SELECT coalesce(sum(amount), 0) FROM ledger WHERE queue = :queue AND until IS NULL"
+            " AND resource = 'nvidia.com/gpu' AND state <> 'reclaimed-loan'"
+        )
+        with self.store.engine.connect() as connection:
+            return int(connection.execute(query, {"queue": queue}).scalar_one())
+
+    def admissions(self, name: str) -> int:
+        """How often it was admitted."""
+        query = text(
+            "SELECT count(*) FROM admissions a JOIN workloads w ON w.uid = a.workload_uid WHERE w.name = :name"
+        )
+        with self.store.engine.connect() as connection:
+            return int(connection.execute(query, {"name": name}).scalar_one())
+
+    def events(self, name: str) -> list[str]:
+        """Reasons of our events on an object, in order."""
+        found = self.cluster.state.storage.all(EVENTS)
+        return [e["reason"] for e in found if e["involvedObject"]["name"] == name and e["source"]["component"] == OURS]
+
+
+def train_job(
+    name: str, nodes: int, *, seconds: int = 30, gpus: int = 4, high: bool = False, **annotations: str
+) -> Object:
+    """A TrainJob for queue `team`."""
+    labels = {"queue-manager.io/queue": "team", **({"queue-manager.io/priority-class": "high"} if high else {})}
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {
+            "name": name,
+            "labels": labels,
+            "annotations": {"simulated.queue-manager.io/run-time": f"{seconds}s"}
+            | {f"queue-manager.io/{key.replace('_', '-')}": value for key, value in annotations.items()},
+        },
+        "spec": {
+            "runtimeRef": {"name": "torch-distributed"},
+            "trainer": {"numNodes": nodes, "resourcesPerNode": {"limits": {"nvidia.com/gpu": str(gpus)}}},
+        },
+    }
+
+
+def batch_job(name: str, parallelism: int, *, completions: int = 0, gpus: int = 4, seconds: int = 30) -> Object:
+    """A batch/v1 Job for queue `team`."""
+    pod = {
+        "restartPolicy": "Never",
+        "containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}],
+    }
+    metadata = {"annotations": {"simulated.queue-manager.io/run-time": f"{seconds}s"}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "labels": {"queue-manager.io/queue": "team"}},
+        "spec": {
+            "parallelism": parallelism,
+            "completions": completions or parallelism,
+            "template": {"metadata": metadata, "spec": pod},
+        },
+    }
+
+
+__all__ = ["JOBS", "World", "batch_job", "train_job"]
