@@ -79,12 +79,13 @@ def find_binaries(user: ServerUser, wanted: int | None = None) -> Path:
     """
     found: list[str] = []
     for programs in _candidates():
-        version = _version(programs.bin, ServerUser(os.geteuid(), os.getegid()))
+        runs = _version(programs.bin, user)
+        version = runs or _version(programs.bin, ServerUser(os.geteuid(), os.getegid()))
         major = int(version.partition(".")[0]) if version else 0
         found.append(f"{programs.bin} ({version or 'does not run'})")
         if major not in SUPPORTED or (wanted is not None and major != wanted):
             continue
-        return programs.bin if _version(programs.bin, user) else _copied(programs, version, user)
+        return programs.bin if runs else _copied(programs, version, user)
     if wanted is not None:
         raise EmbeddedError(
             f"the data were made by PostgreSQL {wanted}, whose programs are not here (found: "

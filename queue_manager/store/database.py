@@ -96,8 +96,10 @@ def conninfo(url: str) -> str:
 
 def make_engine(url: str | URL, *, pool_size: int = 10, name: str = "queue-manager") -> Engine:
     """An engine with our settings: UTC, fast JSON, connections that notice a dead server."""
+    target = normalise(url) if isinstance(url, str) else url
+    given = target.query.get("options", "")
     return create_engine(
-        normalise(url) if isinstance(url, str) else url,
+        target,
         pool_size=pool_size,
         max_overflow=pool_size,
         pool_pre_ping=True,
@@ -105,7 +107,7 @@ def make_engine(url: str | URL, *, pool_size: int = 10, name: str = "queue-manag
         json_deserializer=msgspec.json.decode,
         connect_args={
             "application_name": name,
-            "options": "-c timezone=UTC -c jit=off -c idle_in_transaction_session_timeout=60s",
+            "options": f"{given} -c timezone=UTC -c jit=off -c idle_in_transaction_session_timeout=60s".strip(),
             "connect_timeout": 10,
             "keepalives_idle": 30,
             "keepalives_interval": 10,

@@ -168,6 +168,7 @@ class EmbeddedPostgres:
                 stderr=log,
                 **self._process_options(),
             )
+        self._close_data()
         self._await_ready(timeout)
         self._sockets = sockets
         self._create_database()

@@ -106,3 +106,10 @@ def test_other_versions_are_refused(database_url: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(database, "SUPPORTED", range(15, 18))
     with pytest.raises(DatabaseError, match=r"PostgreSQL 18 at .* is not supported: 15 to 18 are"):
         open_database(database_url)
+
+
+def test_options_of_the_url_are_kept(database_url: str) -> None:
+    url = make_url(database_url).update_query_dict({"options": "-c work_mem=7MB"})
+    with open_database(url.render_as_string()) as opened, opened.engine.connect() as connection:
+        shown = connection.execute(text("SELECT current_setting('work_mem'), current_setting('timezone')")).one()
+    assert tuple(shown) == ("7MB", "UTC")

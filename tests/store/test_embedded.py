@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -281,7 +282,9 @@ def test_a_copy_that_others_can_write_is_not_run(home: Path, folder: Path, monke
 def test_another_user_starts_it_as_itself(folder: Path) -> None:
     """The way without root, in a child that gave root up."""
     os.chown(folder, 65534, 65534)
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12: pytest may have threads
+        child = os.fork()
     if child == 0:
         status = 1
         try:
