@@ -18,7 +18,18 @@ import structlog
 from queue_manager.cluster.clock import Backoff, Clock, rfc3339_micro
 from queue_manager.cluster.port import EVENTS, PODS, ApiError, Cluster, Object, PatchType, Query, Resource
 from queue_manager.controller.drain import unsettled
-from queue_manager.kinds.kind import PREFIX, Done, Kind, Lookup, Placement, Step, Wait, Write
+from queue_manager.kinds.kind import (
+    PREFIX,
+    Done,
+    Kind,
+    Lookup,
+    Placement,
+    PlacementLost,
+    Step,
+    Unresolvable,
+    Wait,
+    Write,
+)
 from queue_manager.store.records import Action, OutboxEntry, State, WorkloadRow
 
 log = structlog.get_logger(__name__)
@@ -41,6 +52,7 @@ class Brain(Protocol):
     def live_pods(self, uid: str) -> int: ...
     def report_drained(self, uid: str) -> None: ...
     def report_refused(self, uid: str, message: str) -> None: ...
+    def report_stop_trouble(self, uid: str, message: str) -> None: ...
     def may_write(self) -> bool: ...
     async def refresh(self, row: WorkloadRow, obj: Object) -> bool: ...
 
@@ -151,6 +163,7 @@ class Executors:
     async def _sync(self, uid: str) -> bool:
         """Steps until done (True) or until the cluster has to move first (False). Raises ApiError worth a pause."""
         refused = ""
+        lost = False
         obj: Object | None = None
         for _ in range(MOST_STEPS):
             row = self._brain.row(uid)
@@ -166,7 +179,16 @@ class Executors:
                 return await self._confirm_drained(row, obj)
             if row.state is State.STARTING and not await self._brain.refresh(row, obj):
                 return True
-            step = self._next_step(row, obj, refused)
+            try:
+                step = self._next_step(row, obj, refused)
+            except PlacementLost as problem:
+                if lost:
+                    # Written again and lost again: whoever takes it away would do so for ever.
+                    self._brain.report_refused(row.uid, problem.message)
+                    return True
+                lost, step = True, problem.repair
+            except Unresolvable as problem:
+                return self._give_up(row, problem)
             match step:
                 case Done():
                     return row.state is not State.DRAINING or await self._confirm_drained(row, obj)
@@ -177,6 +199,15 @@ class Executors:
                     if refused and obj is None:
                         return True
         raise ApiError(0, "NoProgress", f"no end after {MOST_STEPS} steps; last refusal: {refused or 'none'}")
+
+    def _give_up(self, row: WorkloadRow, problem: Unresolvable) -> bool:
+        """No write of ours helps: a start is handed back, a stop is tried again after a pause. Raises ApiError."""
+        if row.state is State.STARTING:
+            self._brain.report_refused(row.uid, problem.message)
+            return True
+        if row.state is State.DRAINING:
+            self._brain.report_stop_trouble(row.uid, problem.message)
+        raise ApiError(0, problem.reason, problem.message)
 
     def _next_step(self, row: WorkloadRow, obj: Object, refused: str) -> Step:
         kind = self._brain.kind_of(row)
@@ -202,8 +233,12 @@ class Executors:
             if row.state is State.STARTING:
                 self._brain.report_refused(row.uid, error.message)
                 return None, error.message
+            if row.state is State.DRAINING:
+                self._brain.report_stop_trouble(row.uid, error.message)
             raise
         log.info("written", workload=row.uid, attempt=row.attempt, write=write.says)
+        if refused and row.state is State.DRAINING:
+            self._brain.report_stop_trouble(row.uid, write.says)
         if result is not None:
             self._brain.observe(write.resource, result)
             if write.resource == kind.resource and write.name == row.name:

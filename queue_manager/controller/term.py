@@ -47,7 +47,9 @@ from queue_manager.controller.transitions import (
     event,
     evict,
     loans,
+    placement_lost,
     start_refused,
+    stop_trouble,
     sync,
 )
 from queue_manager.controller.view import ClusterView
@@ -130,6 +132,8 @@ class Term:
         self._drained: set[str] = set()
         self._refused: dict[str, str] = {}
         self._refusals: dict[str, int] = {}
+        self._stop_troubles: dict[str, str] = {}
+        self._told_troubles: dict[str, set[str]] = {}
 
     @property
     def lookup(self) -> Lookup:
@@ -179,6 +183,14 @@ class Term:
         """An executor found that the start is refused for good."""
         self._refused[uid] = message
         self._touch(uid)
+
+    def report_stop_trouble(self, uid: str, message: str) -> None:
+        """An executor can't stop a workload, or not as usual; said once for each message."""
+        told = self._told_troubles.setdefault(uid, set())
+        if message not in told:
+            told.add(message)
+            self._stop_troubles[uid] = message
+            self._touch(uid)
 
     def may_write(self) -> bool:
         """Whether the lease still holds."""
@@ -441,11 +453,23 @@ class Term:
         change = decide(row, facts)
         if change is not None or obj is None:
             return change
+        if row.state is State.DRAINING and (trouble := self._stop_troubles.pop(uid, "")):
+            return stop_trouble(row, trouble)
         if row.state in (State.WAITING, State.HELD):
             return await self._reread(row, obj, kind)
+        if row.state is State.RUNNING and (change := self._lost_placement(row, obj, kind)) is not None:
+            return change
         if row.state in (State.STARTING, State.RUNNING):
             return self._loan(row, obj, kind)
         return None
+
+    def _lost_placement(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
+        try:
+            problem = kind.lost_placement(obj, self.placement_of(row), self.view)
+        except Unresolvable:
+            return None
+        running = bool(self.pods.live(row.uid)) or kind.is_active(obj, self.view)
+        return placement_lost(row, problem, running=running) if problem else None
 
     def _find(self, uid: str, row: WorkloadRow | None) -> tuple[Object | None, Kind | None]:
         kinds: Iterable[Kind] = KINDS if row is None else (self.kind_of(row),)
@@ -657,6 +681,12 @@ class Term:
             self._touch(row.uid)
         if row.state is State.RUNNING:
             self._refusals.pop(row.uid, None)
+        if row.state is not State.DRAINING:
+            self._forget_troubles(row.uid)
+
+    def _forget_troubles(self, uid: str) -> None:
+        self._stop_troubles.pop(uid, None)
+        self._told_troubles.pop(uid, None)
 
     def _forget(self, uid: str) -> None:
         self.engine.remove_workload(uid)
@@ -665,6 +695,7 @@ class Term:
         self._owners.forget(uid)
         self._drained.discard(uid)
         self._refusals.pop(uid, None)
+        self._forget_troubles(uid)
         self.executors.forget(uid)
 
     def _tell_engine(self, old: WorkloadRow | None, row: WorkloadRow) -> None:

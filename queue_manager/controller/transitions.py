@@ -27,6 +27,8 @@ from queue_manager.store.records import (
 
 SUSPENDED_BY_USER = "SuspendedByUser"
 START_REFUSED = "StartRefused"
+STOP_REFUSED = "StopRefused"
+PLACEMENT_LOST = "PlacementLost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,3 +284,25 @@ def start_refused(row: WorkloadRow, message: str, facts: Facts, failures: int) -
     text = f"It could not be started and is tried again in {int(pause.total_seconds())} s: {message}"
     until = facts.now + pause
     return drain(row, facts, State.WAITING, START_REFUSED, text, event_reason=START_REFUSED, not_before=until)
+
+
+def stop_trouble(row: WorkloadRow, problem: str) -> Change:
+    """draining: stopping it is refused, or takes another way than usual. Told to its user; the charge stays."""
+    assert row.admission is not None
+    message = " ".join(filter(None, (row.admission.cause_message, f"It could not be stopped as usual: {problem}")))
+    told = replace(row, message=message)
+    return Change(row=told, outbox=(event(told, STOP_REFUSED, message, warning=True), annotate(told)))
+
+
+def placement_lost(row: WorkloadRow, problem: str, *, running: bool) -> Change | None:
+    """running: somebody took our entry away. Written again (running -> starting, same admission) while no pod runs yet;
+    else the pods keep what they were made with, and their user is told. None when that has been said."""
+    if row.message.endswith(problem):
+        return None
+    if running:
+        message = f"Its running pods stay where they are, but a restart would lose their place: {problem}"
+        told = replace(row, message=message)
+        return Change(row=told, outbox=(event(told, PLACEMENT_LOST, message, warning=True), annotate(told)))
+    message = f"Its placement is written again, no pod ran yet: {problem}"
+    again = replace(row, state=State.STARTING, message=message)
+    return Change(row=again, outbox=(sync(again), event(again, PLACEMENT_LOST, message, warning=True), annotate(again)))

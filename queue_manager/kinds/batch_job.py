@@ -91,6 +91,10 @@ class JobKind:
             operations.append(patches.put(parallelism, "spec", "parallelism"))
         return operations + patches.put_annotations(obj, {keys.ORIGINAL: template_edit.record_text(record)})
 
+    def lost_placement(self, obj: Object, placement: Placement, lookup: Lookup) -> str:
+        """Never: the API server lets nobody change the templates of what runs."""
+        return ""
+
     @patches.guarded
     def next_stop(self, obj: Object, lookup: Lookup, *, drained: bool, refused: str = "") -> Step:
         """As in `Kind.next_stop`. Before Kubernetes 1.35 `status.startTime` fixes the template, so it goes first."""

@@ -76,6 +76,10 @@ class JobSetKind:
             return _delete_child(stale[0])
         return patches.write(obj, JOB_SETS, [*patches.unchanged(obj), unsuspend], "starts the JobSet")
 
+    def lost_placement(self, obj: Object, placement: Placement, lookup: Lookup) -> str:
+        """Never: the API server lets nobody change the templates of what runs."""
+        return ""
+
     @patches.guarded
     def next_stop(self, obj: Object, lookup: Lookup, *, drained: bool, refused: str = "") -> Step:
         """As in `Kind.next_stop`."""

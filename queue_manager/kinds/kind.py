@@ -51,6 +51,15 @@ class Unresolvable(Exception):
         self.message = message
 
 
+class PlacementLost(Unresolvable):
+    """What we wrote is not there any more. `repair` is the step after which the placement is written again; taken once,
+    for an API server or another controller that drops it would do so for ever."""
+
+    def __init__(self, field: str, message: str, repair: Step) -> None:
+        super().__init__("PlacementLost", field, message)
+        self.repair = repair
+
+
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """Pod groups as the controllers would create them, the workload's own topology wish, and what it was read from.
@@ -148,6 +157,11 @@ class Kind(Protocol):
         """The next step towards running with this placement. `refused` is the server's message when it refused the last
         one as invalid (then a longer way is taken, e.g. two writes instead of one). Done: unsuspended with our
         placement. Raises Unresolvable."""
+        ...
+
+    def lost_placement(self, obj: Object, placement: Placement, lookup: Lookup) -> str:
+        """Says so when the placement was written into this object and somebody took it away again; else "". Raises
+        Unresolvable."""
         ...
 
     def next_stop(self, obj: Object, lookup: Lookup, *, drained: bool, refused: str = "") -> Step:

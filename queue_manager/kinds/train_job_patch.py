@@ -81,13 +81,17 @@ class PatchEntry(ABC):
         """Whether nothing was written because this placement asks for nothing."""
         return not content and not self.mark and not _is_more(placement)
 
-    def refuse_lost(self, placement: Placement) -> None:
-        """Raises Unresolvable when this placement was written and is not there any more (kueue#11931, an old CRD)."""
+    def lost(self, placement: Placement) -> str:
+        """Says so when this placement was written and is not there any more (kueue#11931, an old CRD); else ""."""
         written, _, content = self.mark.partition(".")
-        if self.mark and written == placement_digest(placement) and content != patches.digest(self.present()):
-            path = f"spec.{self.api.field}"
-            message = f"{path}: the placement was written but is not there: the API server dropped it or it was removed"
-            raise Unresolvable("PlacementLost", path, message)
+        if not self.mark or written != placement_digest(placement) or content == patches.digest(self.present()):
+            return ""
+        return f"{self.path}: the placement was written but is not there: the API server dropped it or it was removed"
+
+    @property
+    def path(self) -> str:
+        """Where the list lies in the TrainJob."""
+        return f"spec.{self.api.field}"
 
     def job_patches(self, spec: View, placement: Placement) -> list[tuple[str, dict[str, Any]]]:
         """Pod template patches by replicated job, in the template's order; jobs that need none are left out."""

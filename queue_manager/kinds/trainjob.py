@@ -17,6 +17,7 @@ from queue_manager.kinds.kind import (
     Lookup,
     Outcome,
     Placement,
+    PlacementLost,
     Resolved,
     Step,
     Unresolvable,
@@ -24,7 +25,7 @@ from queue_manager.kinds.kind import (
     Write,
 )
 from queue_manager.kinds.replicated_jobs import JOB_SET_NAME, REPLICATED_JOB_NAME
-from queue_manager.kinds.train_job_patch import PatchEntry, patch_entry
+from queue_manager.kinds.train_job_patch import patch_entry
 from queue_manager.kinds.trainer_api import generation
 from queue_manager.kinds.trainer_runtime import (
     Runtime,
@@ -96,9 +97,14 @@ class TrainJobKind:
         """As in `Kind.next_start`: one write, or two where Trainer wants that; children are rebuilt if keys change."""
         api = generation(lookup)
         entry = patch_entry(obj, api)
+        lost = "" if entry.carries(placement) else entry.lost(placement)
         if not self.is_suspended(obj):
-            return _running(obj, entry, placement)
-        if self.is_active(obj, lookup):
+            # The runtime is not read here; it may be gone by now.
+            if entry.carries(placement) or (lost and self.is_active(obj, lookup)):
+                return Done()
+            if not lost:
+                return _suspend_again(obj)
+        elif self.is_active(obj, lookup):
             # Trainer refuses patches as long as its JobSet counts active jobs.
             return Wait("the jobs of an earlier start to end")
         runtime = find_runtime(obj, api, lookup)
@@ -108,8 +114,13 @@ class TrainJobKind:
         notes = {keys.REBUILT: rebuild.note} if rebuild and rebuild.note else {}
         operations = patches.put_annotations(obj, notes)
         if not entry.holds(wanted, placement):
-            entry.refuse_lost(placement)
             operations = entry.fill(wanted, placement, notes)
+        if lost:
+            operations.append(patches.put(True, "spec", "suspend"))
+            says = "writes the placement again: it was removed by somebody else"
+            raise PlacementLost(
+                entry.path, lost, patches.write(obj, TRAIN_JOBS, [*patches.unchanged(obj), *operations], says)
+            )
         says = "writes the placement into the suspended TrainJob"
         if not operations and rebuild is not None:
             return rebuild.step
@@ -117,6 +128,12 @@ class TrainJobKind:
             says = "starts the TrainJob with its placement" if operations else "starts the TrainJob"
             operations.append(patches.put(False, "spec", "suspend"))
         return patches.write(obj, TRAIN_JOBS, [*patches.unchanged(obj), *operations], says)
+
+    @patches.guarded
+    def lost_placement(self, obj: Object, placement: Placement, lookup: Lookup) -> str:
+        """As in `Kind.lost_placement`."""
+        entry = patch_entry(obj, generation(lookup))
+        return "" if entry.carries(placement) else entry.lost(placement)
 
     @patches.guarded
     def next_stop(self, obj: Object, lookup: Lookup, *, drained: bool, refused: str = "") -> Step:
@@ -185,13 +202,9 @@ class TrainJobKind:
         return str(((pod.get("metadata") or {}).get("labels") or {}).get(REPLICATED_JOB_NAME, ""))
 
 
-def _running(obj: Object, entry: PatchEntry, placement: Placement) -> Step:
-    """An unsuspended TrainJob: done when it carries this placement. The runtime is not read; it may be gone by now."""
-    if entry.carries(placement):
-        return Done()
-    entry.refuse_lost(placement)
+def _suspend_again(obj: Object) -> Step:
+    """Somebody else unsuspended it: its pods may come up anywhere."""
     operations = [*patches.unchanged(obj), patches.put(True, "spec", "suspend")]
-    # Somebody else unsuspended it: its pods may come up anywhere.
     return patches.write(
         obj, TRAIN_JOBS, operations, "suspends the TrainJob again: it was started without its placement"
     )
