@@ -6,6 +6,7 @@ import itertools
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from sqlalchemy import Engine, make_url
 
 from queue_manager.store import migrate
+from queue_manager.store.binaries import EmbeddedError
 from queue_manager.store.database import conninfo, make_engine
 from queue_manager.store.embedded import EmbeddedPostgres
 from queue_manager.store.store import Store
@@ -25,6 +27,7 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[EmbeddedPostgres]:
     """A PostgreSQL server for the session, without fsync."""
+    _end_servers_of_killed_sessions()
     folder = Path(tempfile.mkdtemp(prefix="qm-test-"))
     try:
         with EmbeddedPostgres(folder, fsync=False) as server:
@@ -73,6 +76,17 @@ def engine(database_url: str) -> Iterator[Engine]:
 def store(engine: Engine) -> Store:
     """A store on a fresh database of the test's own."""
     return Store(engine)
+
+
+def _end_servers_of_killed_sessions() -> None:
+    for folder in Path(tempfile.gettempdir()).glob("qm-test-*"):
+        try:
+            if time.time() - folder.stat().st_mtime > 60:  # a younger one may be about to start
+                with EmbeddedPostgres(folder, fsync=False):  # ends the one left behind
+                    pass
+                shutil.rmtree(folder, ignore_errors=True)
+        except (EmbeddedError, OSError):
+            continue  # in use, or somebody else's
 
 
 def _administer(server: EmbeddedPostgres, statement: str) -> None:
