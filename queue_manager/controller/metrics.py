@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -13,16 +14,32 @@ from queue_manager.controller.term import Term
 from queue_manager.engine.configuration import Cell, ResourceGroup
 
 PREFIX = "queue_manager_"
+SECONDS = 10.0
+"""How long a scrape waits for the controller's loop."""
 
 
 class ControllerCollector(Collector):
     """Amounts are in base units (milli-CPU, bytes, counts)."""
 
     def __init__(self, controller: Controller) -> None:
+        """To be made on the controller's event loop."""
         self._controller = controller
+        self._loop = asyncio.get_running_loop()
 
     def collect(self) -> Iterable[Metric]:
-        """Everything an operator graphs: queues, cells, cycle, outbox, watches, leadership."""
+        """Everything an operator graphs: queues, cells, cycle, outbox, watches, leadership. Callable in any thread."""
+        try:
+            on_loop = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            on_loop = False
+        if on_loop:
+            return list(self._collect())
+        return asyncio.run_coroutine_threadsafe(self._collected(), self._loop).result(SECONDS)
+
+    async def _collected(self) -> list[Metric]:
+        return list(self._collect())
+
+    def _collect(self) -> Iterator[Metric]:
         term = self._controller.term
         yield GaugeMetricFamily(PREFIX + "leader", "1 while this process leads", value=int(term is not None))
         if term is None:
