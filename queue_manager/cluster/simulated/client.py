@@ -54,6 +54,11 @@ class SimulatedClient:
         self.faults = faults
         self.requests = 0
 
+    @property
+    def user(self) -> str:
+        """Who asks."""
+        return self._user
+
     async def list(self, resource: Resource, query: Query = EVERYTHING, continue_token: str = "") -> Page:
         """One page of a collection."""
         return await self._serve(
