@@ -53,7 +53,7 @@ from queue_manager.controller.transitions import (
     sync,
 )
 from queue_manager.controller.view import ClusterView
-from queue_manager.engine.decision import Plan
+from queue_manager.engine.decision import Plan, Reason
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.workload import Workload
 from queue_manager.kinds.kind import Done, Kind, Lookup, Placement, PodPlacement, Unresolvable
@@ -78,6 +78,8 @@ BATCH = 0.005
 """Seconds in which events are gathered into one decision."""
 KIND_OF: Mapping[str, Kind] = {kind.resource.kind: kind for kind in KINDS}
 CHILDREN = (JOBS, JOB_SETS)
+HOPELESS = frozenset({Reason.EXCEEDS_MAX_QUOTA, Reason.NO_MATCHING_FLAVOR, Reason.MISCONFIGURED, Reason.INACTIVE})
+"""Reasons that no end of another job will change: somebody has to do something, so an event says so."""
 
 
 @dataclass
@@ -628,8 +630,11 @@ class Term:
             if waiting.uid in admitted or row.state is not State.WAITING:
                 continue
             fresh = replace(row, reason=waiting.reason.value, message=waiting.message)
-            outbox = (annotate(fresh),) if row.reason != fresh.reason or row.message != fresh.message else ()
-            changes.append(Change(row=fresh, outbox=outbox, explanation=explanation_of(waiting, row, self.rows, now)))
+            outbox = [annotate(fresh)] if row.reason != fresh.reason or row.message != fresh.message else []
+            if row.reason != fresh.reason and waiting.reason in HOPELESS:
+                outbox.append(event(fresh, "Waiting", fresh.message, warning=True))
+            explanation = explanation_of(waiting, row, self.rows, now)
+            changes.append(Change(row=fresh, outbox=tuple(outbox), explanation=explanation))
         return changes
 
     async def _commit(self, changes: Sequence[Change], *, planned: bool = False) -> Committed:

@@ -103,7 +103,7 @@ def admit(row: WorkloadRow, admission: Admission, now: datetime) -> Change:
     return Change(
         row=admitted,
         ledger=entries(admission.charge, LedgerState.RESERVED),
-        outbox=(sync(admitted), event(admitted, "Admitted", describe_admission(admission)), annotate(admitted)),
+        outbox=(sync(admitted), event(admitted, "Admitted", describe_admission(admission))),
     )
 
 
@@ -239,7 +239,8 @@ def charged_state(row: WorkloadRow, facts: Facts) -> Change | None:
     if row.state is State.STARTING and facts.placed:
         assert row.admission is not None
         started = replace(row.admission, started_at=facts.now)
-        return Change(row=replace(row, state=State.RUNNING, admission=started))
+        running = replace(row, state=State.RUNNING, admission=started)
+        return Change(row=running, outbox=(annotate(running),))
     if row.state is State.RUNNING and facts.suspended:
         message = "Its user suspended it: it is held until it is released or its user resumes it"
         return drain(row, facts, State.HELD, SUSPENDED_BY_USER, message, event_reason="Held")
