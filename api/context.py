@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 from queue_manager.config.compiled import Compiled, from_stored, to_engine
 from queue_manager.config.models import ConfigObject
 from queue_manager.store import records
+from queue_manager.store.configurations import current_revision
 from queue_manager.store.store import Store
 
 from .problems import not_found
@@ -39,12 +40,16 @@ class Context:
 
     def configuration(self) -> Loaded:
         """The newest revision; compiled once, not once a request."""
-        newest = self.store.revisions(limit=1)
-        number = newest[0].number if newest else 0
+        number = self.revision()
         with self._lock:
-            if self._loaded is None or self._loaded.revision < number:
+            if self._loaded is None or self._loaded.revision != number:
                 self._loaded = self._load()
             return self._loaded
+
+    def revision(self) -> int:
+        """Number of the newest revision; asked at every request, so without the revision's diff."""
+        with self.store.engine.connect() as connection:
+            return current_revision(connection)
 
     def _load(self) -> Loaded:
         revision, stored = self.store.load_configuration()

@@ -26,7 +26,7 @@ def readyz(context: Ctx, request: Request) -> dict[str, str]:
     if reason:
         raise ProblemError(503, "Not ready", reason)
     try:
-        context.store.revisions(limit=1)
+        context.revision()
     except SQLAlchemyError as error:
         raise ProblemError(503, "Not ready", f"the database does not answer: {type(error).__name__}") from None
     return {"status": "ok"}

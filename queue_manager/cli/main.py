@@ -17,9 +17,10 @@ app = typer.Typer(
     help="Batch queues for AI training on Kubernetes: quotas, whole-gang admission, topology.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # boxes around the help would take longer to import than all the rest
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-db = typer.Typer(help="Database: migrations and checks.", no_args_is_help=True)
+db = typer.Typer(help="Database: migrations and checks.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(db, name="db")
 
 Database = Annotated[
@@ -50,9 +51,10 @@ def up(
     database: Database = "",
     kubeconfig: Kubeconfig = "",
 ) -> None:
-    """Run everything here: database, controller, API, web page; with a real cluster also the webhook."""
+    """Run everything here, with API and web page."""
     from queue_manager.cli.up import run_up
 
+    _need_loopback(host)
     run_up(UpOptions(cluster, host, port, data, demo, webhook_url, database, kubeconfig))
 
 
@@ -130,7 +132,7 @@ def apply(
     token: Token = "",
     output: Output = Format.TABLE,
 ) -> None:
-    """Create or change the configuration objects of files: all of them, or none when one is wrong."""
+    """Create or change what files hold, all or none."""
     from queue_manager.cli.configuration import apply as run
 
     run(_client(server, token), file, owner=owner, prune=prune, reason=reason, form=output)
@@ -138,7 +140,7 @@ def apply(
 
 @app.command()
 def export(server: Server = DEFAULT_SERVER, token: Token = "", output: Output = Format.YAML) -> None:
-    """Print the whole configuration as YAML that `apply` reads."""
+    """Print the configuration as `apply` reads it."""
     from queue_manager.cli.configuration import export as run
 
     run(_client(server, token), output)
@@ -183,7 +185,7 @@ def explain(
     token: Token = "",
     output: Output = Format.TABLE,
 ) -> None:
-    """Tell why a job waits: every blocker with numbers, who holds what, its position."""
+    """Tell why a job waits, with numbers."""
     from queue_manager.cli.views import show_explanation
 
     show_explanation(_client(server, token), workload, kind, output)
@@ -199,6 +201,15 @@ def version() -> None:
 
 def _client(server: str, token: str) -> Client:
     return Client(server, token)
+
+
+def _need_loopback(host: str) -> None:
+    from api.security import require_loopback
+
+    try:
+        require_loopback(host)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
 
 
 def _need(value: str, option: str, variable: str) -> None:

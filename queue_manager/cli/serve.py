@@ -20,7 +20,6 @@ log = structlog.get_logger(__name__)
 
 def run_api(options: ApiOptions) -> None:
     """Serves until SIGINT or SIGTERM. Raises CommandError when it can't start."""
-    configure_logs()
     try:
         require_loopback(options.host)
         listening = listen_on(options.host, options.port)
@@ -28,6 +27,7 @@ def run_api(options: ApiOptions) -> None:
         raise CommandError(str(error)) from None
     except OSError as error:
         raise CommandError(f"can't listen on {options.host}:{options.port}: {error}", "choose another --port") from None
+    configure_logs()
     with contextlib.closing(listening), open_store(options.database) as store:
         host, port = listening.getsockname()[:2]
         log.info("serving", url=f"http://{host}:{port}", authentication="none yet, so on loopback only")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import pytest
@@ -219,5 +220,6 @@ def test_bad_bodies(client: TestClient, content: bytes, status: int, word: str):
 
 def test_a_thousand_queues(client: TestClient):
     documents = [document("Flavor", "h100", {}), *(queue(f"q{n:04}", "research", n) for n in range(1000))]
-    assert put(client, export(parse_objects(documents).objects))["revision"] == 1
+    body = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents})
+    assert put(client, body)["revision"] == 1
     assert len(client.get("/api/v1/tree").json()["items"][0]["children"]) == 1000

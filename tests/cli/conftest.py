@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+import structlog
 import uvicorn
 from prometheus_client import CollectorRegistry
 
@@ -15,6 +16,13 @@ from api.app import create_app
 from queue_manager.store.store import Store
 from tests.api.world import small_company
 from tests.store.builders import NOW
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """A command sends the logs to the runner's stderr, which is closed when the command is over."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -186,8 +186,9 @@ def test_database_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch):
     assert "secret" not in str(result.exception)
 
 
-def test_api_refuses_to_listen_to_everybody(run: Run):
-    result = run("api", "--database", "postgresql://127.0.0.1:9/none", "--host", "0.0.0.0")
+@pytest.mark.parametrize("command", ["api", "up"])
+def test_nothing_listens_to_everybody(run: Run, command: str):
+    result = run(command, "--database", "postgresql://127.0.0.1:9/none", "--host", "0.0.0.0")
     assert result.exit_code == 1
     assert "no authentication yet" in str(result.exception)
 

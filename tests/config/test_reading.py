@@ -8,7 +8,7 @@ import pytest
 
 from queue_manager.config.compiled import compile_objects, to_engine
 from queue_manager.config.export import export
-from queue_manager.config.models import Queue
+from queue_manager.config.models import KINDS, Queue
 from queue_manager.config.parse import parse, parse_objects
 from queue_manager.config.tree import build_tree
 from queue_manager.config.validate import advise, validate
@@ -192,3 +192,10 @@ def obj(kind: str, name: str, spec: dict) -> dict:
 def group(resource: str, flavor: str, nominal: object) -> dict:
     quota = {"name": resource, "nominalQuota": nominal}
     return {"coveredResources": [resource], "flavors": [{"name": flavor, "resources": [quota]}]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_json_schema_of_every_kind_can_be_published(kind: str):
+    schema = KINDS[kind].model_json_schema()
+    assert schema["properties"]["kind"]["const"] == kind
+    assert schema["additionalProperties"] is False
