@@ -18,7 +18,9 @@ $(STAMP): requirements/dev.txt pyproject.toml
 run: $(STAMP)
 	$(BIN)/queue-manager up --demo
 
+# Builds the control plane that the tests run on when it is not cached yet: about ten minutes, once.
 test: $(STAMP)
+	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m pytest
 
 lint: $(STAMP)
