@@ -37,30 +37,31 @@ class Engine:
         """Adds a node or replaces what is known of it."""
         if self._state.fleet.upsert(node):
             self._state.nodes_changed = True
-        self._final()
+            self._final()
 
     def remove_node(self, name: str) -> None:
-        """Forgets a node; unknown names are ignored."""
+        """Forgets a node; unknown names are ignored. Pods that are placed there still count if it comes back."""
         if self._state.fleet.remove(name):
             self._state.nodes_changed = True
-        self._final()
+            self._final()
 
     def upsert_workload(self, workload: Workload) -> None:
         """Adds a waiting workload or replaces its request. An admitted one keeps its admission and charge; changed
         `reclaimed` counts of its pod sets change the charge at once."""
         state = self._state
         record = state.records.get(workload.uid)
+        if record is not None and record.workload == workload:
+            return
         if record is None:
             record = state.records[workload.uid] = Record(workload)
             state.enqueue(record)
-        elif record.workload != workload:
-            if record.phase is Phase.WAITING:
-                self._leave(record)
-                record.workload = workload
-                state.enqueue(record)
-            else:
-                record.workload = workload
-                count_again(state, record)
+        elif record.phase is Phase.WAITING:
+            self._leave(record)
+            record.workload = workload
+            state.enqueue(record)
+        else:
+            record.workload = workload
+            count_again(state, record)
         self._final()
 
     def remove_workload(self, uid: str) -> None:
@@ -70,7 +71,7 @@ class Engine:
             self._leave(record)
             self._state.clear(record)
             del self._state.records[uid]
-        self._final()
+            self._final()
 
     def suspend_workload(self, uid: str, held: bool) -> None:
         """A held workload is kept but never tried (user's hold, unresolvable pod sets)."""
@@ -81,11 +82,11 @@ class Engine:
             record.held = held
             record.reported = None
             self._state.enqueue(record)
-        self._final()
+            self._final()
 
     def restore_admission(self, admission: Admission, *, draining: bool = False, evicted_by: str = "") -> None:
-        """Charges an admission made earlier (restart, adoption), even over quota. With `draining` it is on its way
-        out."""
+        """Charges an admission made earlier (restart, adoption), even over quota. With `draining` it is on its way out;
+        `evicted_by` is the uid for which its room is kept."""
         state = self._state
         record = state.records.get(admission.uid)
         if record is None:
@@ -103,17 +104,17 @@ class Engine:
         """Says where the pods of an admitted pod set are bound: node -> count. They count there; the rest of the count
         stays on planned nodes."""
         record = self._state.records.get(uid)
-        if record is not None and record.admission is not None and record.bound.get(pod_set) != nodes:
+        if record is not None and record.admission is not None and record.bound.get(pod_set, {}) != nodes:
             record.bound = {**record.bound, pod_set: dict(nodes)}
             count_again(self._state, record)
-        self._final()
+            self._final()
 
     def evict(self, uid: str) -> None:
         """Marks an admitted workload as draining (evicted or finished, pods still there)."""
         record = self._state.records.get(uid)
         if record is not None and record.phase is Phase.ADMITTED:
             self._state.drain(record, "")
-        self._final()
+            self._final()
 
     def release(self, uid: str) -> None:
         """Its pods are gone: its charge and its nodes are free."""
@@ -121,7 +122,7 @@ class Engine:
         if record is not None and record.phase is not Phase.WAITING:
             self._state.clear(record)
             self._state.enqueue(record)
-        self._final()
+            self._final()
 
     def plan(self, now: int) -> Plan:
         """Plays rounds until one changes nothing and applies the outcome to the state.
@@ -129,8 +130,8 @@ class Engine:
         `now` is in microseconds. The plan stays revocable until the next change of state: see `revoke`. Without the
         policy `hold_freed_quota` a plan ends with the first round that decides something, as a cycle of Kueue does.
         """
-        self._final()
         settle_places(self._state)
+        self._final()
         return Pass(self._state, now).run()
 
     def revoke(self, uids: Iterable[str] | None = None) -> None:

@@ -71,7 +71,8 @@ def configurations(draw: st.DrawFn, topology: bool | None = None) -> Configurati
     flavors = FLAVORS[: draw(st.integers(1, 2))]
     parents = {"root": "", "left": "root", "right": draw(st.sampled_from(["root", "left"]))}
     cohorts = {
-        name: Cohort(name, parent, draw(quotas(flavors, bool(parent)) | st.just(()))) for name, parent in parents.items()
+        name: Cohort(name, parent, draw(quotas(flavors, bool(parent)) | st.just(())))
+        for name, parent in parents.items()
     }
     queues = {}
     for name in ("qa", "qb", "qc")[: draw(st.integers(1, 3))]:
@@ -115,7 +116,9 @@ def workloads(draw: st.DrawFn, number: int) -> Workload:
         requests = {"cpu": draw(st.integers(0, 3)), "gpu": draw(st.integers(0, 2))}
         stage = draw(st.integers(0, 1))
         pod_sets.append(
-            PodSet(f"p{i}", draw(st.integers(1, 3)), requests, (stage, draw(st.integers(stage, 1))), topology=draw(request))
+            PodSet(
+                f"p{i}", draw(st.integers(1, 3)), requests, (stage, draw(st.integers(stage, 1))), topology=draw(request)
+            )
         )
     return Workload(
         f"w{number:02}",
@@ -180,7 +183,17 @@ def snapshot(engine: Engine) -> Any:
         for node in [*state.tree.queues.values(), *state.tree.cohorts.values()]
     }
     records = {
-        uid: (r.phase, r.held, r.admission, r.evicted_by, list(r.standing), dict(r.planned), dict(r.bound), r.hold, r.reported)
+        uid: (
+            r.phase,
+            r.held,
+            r.admission,
+            r.evicted_by,
+            list(r.standing),
+            dict(r.planned),
+            dict(r.bound),
+            r.hold,
+            r.reported,
+        )
         for uid, r in state.records.items()
     }
     queues = {

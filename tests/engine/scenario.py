@@ -1,0 +1,368 @@
+"""Scenario files of the engine: situation, events over time, expected outcome after each (see tests/scenarios/engine).
+
+    situation: what a bug report would say
+    configuration:
+      topologies: {t: [block, rack, kubernetes.io/hostname]}
+      flavors: {h100: {labels: {gpu: h100}, taints: ["key=value:NoSchedule"], topology: t}}
+      cohorts: {research: {parent: ai, quota: {h100: {gpu: 4}}}}
+      queues: {nlp: {cohort: research, strategy: StrictFIFO, quota: {h100: {gpu: {nominal: 4, borrow: 2, lend: 1}}},
+                     withinQueue: LowerPriority, reclaim: Any, borrow: LowerPriority}}
+      policies: {hold_freed_quota: false}
+    nodes: {"n0 n1": {labels: {...}, free: {gpu: 8, cpu: 8, pods: 10}}}
+    events:
+      - submit: {a: {queue: nlp, priority: 5, pods: 4, gpu: 8, required: rack}, b: {sets: {init: {stages: [0, 0]}}}}
+      - plan: {admitted: [a], evicted: {b: a}, waiting: {c: WaitingForQuota}, says: {c: "1 gpu short"}}
+      - release / evict / remove / finish / hold / unhold: [a]
+      - bind: {a: {main: {n0: 2}}}    configure: {...merged into configuration...}    nodes: {...}    restart:
+      - expect: {usage: {nlp: {gpu: 4}}, places: {a: {n0: 2}}, selector: {a: {rack: r0}}, waiting: ..., running: [a]}
+
+The key of a plan is its exact outcome: what is not listed must not happen. Creation time is the order of submission.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import yaml
+
+from queue_manager.engine.configuration import (
+    CellQuota,
+    Cohort,
+    Configuration,
+    Flavor,
+    FlavorFungibility,
+    FlavorQuotas,
+    Node,
+    Policies,
+    Preemption,
+    PreemptionPolicy,
+    Queue,
+    QueueingStrategy,
+    ResourceGroup,
+    StopPolicy,
+    Topology,
+)
+from queue_manager.engine.decision import Plan
+from queue_manager.engine.engine import Engine
+from queue_manager.engine.quantities import parse
+from queue_manager.engine.state import Phase
+from queue_manager.engine.workload import (
+    PodGroup,
+    PodSet,
+    Requirement,
+    SelectorTerm,
+    Taint,
+    Toleration,
+    TopologyMode,
+    TopologyRequest,
+    Workload,
+)
+from tests.engine.generate import copy_of
+
+Data = dict[str, Any]
+POD_SET_KEYS = ("pods", "min", "stages", "reclaimed", "selector", "affinity", "tolerations", "group", "node")
+TOPOLOGY = {mode.value: mode for mode in TopologyMode}
+
+
+def quota_groups(quota: Data | list[Data]) -> tuple[ResourceGroup, ...]:
+    def cell(resource: str, value: Any) -> CellQuota:
+        if not isinstance(value, dict):
+            value = {"nominal": value}
+        amounts = {k: None if v is None else parse(resource, v) for k, v in value.items()}
+        return CellQuota(amounts.get("nominal") or 0, amounts.get("borrow"), amounts.get("lend"))
+
+    groups = quota if isinstance(quota, list) else [quota] if quota else []
+    return tuple(
+        ResourceGroup(
+            tuple(next(iter(group.values()))),
+            tuple(FlavorQuotas(f, {r: cell(r, v) for r, v in cells.items()}) for f, cells in group.items()),
+        )
+        for group in groups
+    )
+
+
+def taint(text: str) -> Taint:
+    rest, effect = text.rsplit(":", 1)
+    key, _, value = rest.partition("=")
+    return Taint(key, value, effect)
+
+
+def toleration(text: str) -> Toleration:
+    rest, _, effect = text.partition(":")
+    key, equals, value = rest.partition("=")
+    return Toleration(key, "Equal" if equals else "Exists", value, effect)
+
+
+def queue(name: str, data: Data) -> Queue:
+    return Queue(
+        name,
+        data.get("cohort", ""),
+        quota_groups(data.get("quota", {})),
+        QueueingStrategy(data.get("strategy", "BestEffortFIFO")),
+        Preemption(
+            PreemptionPolicy(data.get("withinQueue", "Never")),
+            PreemptionPolicy(data.get("reclaim", "Never")),
+            PreemptionPolicy(data.get("borrow", "Never")),
+            data.get("threshold"),
+        ),
+        FlavorFungibility(data.get("whenCanBorrow", "MayStopSearch")),
+        FlavorFungibility(data.get("whenCanPreempt", "TryNextFlavor")),
+        namespace_selector=tuple(Requirement(k, "In", (v,)) for k, v in data.get("namespaces", {}).items()),
+        stop_policy=StopPolicy(data.get("stop", "None")),
+        inactive=data.get("inactive", ""),
+    )
+
+
+def configuration(data: Data) -> Configuration:
+    return Configuration(
+        {name: Topology(name, tuple(levels)) for name, levels in data.get("topologies", {}).items()},
+        {
+            name: Flavor(
+                name,
+                (f or {}).get("labels", {}),
+                tuple(taint(t) for t in (f or {}).get("taints", ())),
+                tuple(toleration(t) for t in (f or {}).get("tolerations", ())),
+                (f or {}).get("topology", ""),
+            )
+            for name, f in data.get("flavors", {}).items()
+        },
+        {
+            name: Cohort(name, (c or {}).get("parent", ""), quota_groups((c or {}).get("quota", {})))
+            for name, c in data.get("cohorts", {}).items()
+        },
+        {name: queue(name, q) for name, q in data.get("queues", {}).items()},
+        Policies(**data.get("policies", {})),
+        tuple(data.get("excluded", ())),
+    )
+
+
+def topology_of(data: Data) -> TopologyRequest | None:
+    for key, mode in TOPOLOGY.items():
+        if key in data:
+            return TopologyRequest(mode, data[key] or "")
+    return None
+
+
+def pod_set(name: str, data: Data) -> PodSet:
+    plain = {k: v for k, v in data.items() if k not in POD_SET_KEYS and k not in TOPOLOGY}
+    terms = [SelectorTerm((Requirement(k, "In", tuple(v)),)) for k, v in data.get("affinity", {}).items()]
+    if "node" in data:
+        terms = [SelectorTerm((), (Requirement("metadata.name", "In", (data["node"],)),))]
+    return PodSet(
+        name,
+        data.get("pods", 1),
+        {resource: parse(resource, amount) for resource, amount in plain.items()},
+        tuple(data.get("stages", (0, 0))),
+        data.get("reclaimed", 0),
+        data.get("min"),
+        data.get("selector", {}),
+        tuple(terms),
+        tuple(toleration(t) for t in data.get("tolerations", ())),
+        topology_of(data),
+        data.get("group", ""),
+    )
+
+
+def workload(uid: str, data: Data, created: int) -> Workload:
+    data = dict(data)
+    own = {key: data.pop(key) for key in ("queue", "priority", "created", "preempts", "labels", "after") if key in data}
+    around = data.pop("around", {})
+    groups = data.pop("groups", None)
+    if groups is None:
+        groups = {"main": {"sets": data.pop("sets", None) or {"main": data}}}
+    pod_groups = tuple(
+        PodGroup(name, tuple(pod_set(n, s) for n, s in group["sets"].items()), topology=topology_of(group))
+        for name, group in groups.items()
+    )
+    return Workload(
+        uid,
+        "default",
+        uid,
+        own.get("queue", ""),
+        own.get("created", created),
+        pod_groups,
+        own.get("priority", 0),
+        may_preempt=own.get("preempts", True),
+        topology=topology_of(around),
+        not_before=own.get("after", 0),
+        namespace_labels=own.get("labels", {}),
+    )
+
+
+def merged(old: Data, new: Data) -> Data:
+    result = dict(old)
+    for key, value in new.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict) and key != "quota"
+        result[key] = merged(result[key], value) if both else value
+    return result
+
+
+class Run:
+    """One scenario being played."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.data: Data = yaml.safe_load(path.read_text())
+        self.configuration: Data = self.data["configuration"]
+        self.engine = Engine()
+        self.engine.configure(configuration(self.configuration))
+        self.now = 1_000_000
+        self.created = 0
+        self.requests: dict[str, Data] = {}
+        self.times: dict[str, int] = {}
+        self.nodes(self.data.get("nodes", {}))
+
+    def play(self) -> None:
+        for number, event in enumerate(self.data["events"]):
+            for kind, what in event.items():
+                try:
+                    getattr(self, kind)(what)
+                except AssertionError as error:
+                    raise AssertionError(f"event {number} ({kind}): {error}") from error
+
+    # ---- events
+
+    def nodes(self, what: Data) -> None:
+        for names, data in what.items():
+            for name in names.split():
+                if data is None:
+                    self.engine.remove_node(name)
+                    continue
+                labels = {"kubernetes.io/hostname": name, **data.get("labels", {})}
+                free = {"pods": 100, **data["free"]}
+                self.engine.upsert_node(
+                    Node(
+                        name,
+                        labels,
+                        {r: parse(r, v) for r, v in free.items()},
+                        tuple(taint(t) for t in data.get("taints", ())),
+                        data.get("ready", True),
+                        data.get("unschedulable", False),
+                        {r: parse(r, v) for r, v in data.get("foreign", {}).items()},
+                    )
+                )
+
+    def submit(self, what: Data) -> None:
+        for uid, data in what.items():
+            self.created += 1
+            self.times.setdefault(uid, self.created)
+            self.requests[uid] = merged(self.requests.get(uid, {}), data)
+            self.engine.upsert_workload(workload(uid, self.requests[uid], self.times[uid]))
+
+    def configure(self, what: Data) -> None:
+        self.configuration = merged(self.configuration, what)
+        self.engine.configure(configuration(self.configuration))
+
+    def evict(self, uids: list[str]) -> None:
+        for uid in uids:
+            self.engine.evict(uid)
+
+    def release(self, uids: list[str]) -> None:
+        for uid in uids:
+            self.engine.release(uid)
+
+    def remove(self, uids: list[str]) -> None:
+        for uid in uids:
+            self.engine.remove_workload(uid)
+
+    def finish(self, uids: list[str]) -> None:
+        for uid in uids:
+            self.engine.evict(uid)
+            self.engine.remove_workload(uid)
+
+    def hold(self, uids: list[str]) -> None:
+        for uid in uids:
+            self.engine.suspend_workload(uid, True)
+
+    def unhold(self, uids: list[str]) -> None:
+        for uid in uids:
+            self.engine.suspend_workload(uid, False)
+
+    def bind(self, what: Data) -> None:
+        for uid, sets in what.items():
+            for name, found in sets.items():
+                self.engine.bind(uid, name, found)
+
+    def restart(self, _: Any) -> None:
+        self.engine = copy_of(self.engine)
+
+    def revoke(self, _: Any) -> None:
+        self.engine.revoke()
+
+    def at(self, micros: int) -> None:
+        self.now = micros
+
+    def plan(self, what: Data | None) -> None:
+        what = what or {}
+        self.now += 1000
+        plan: Plan = self.engine.plan(self.now)
+        admitted = [a.uid for a in plan.admissions]
+        assert sorted(admitted) == sorted(what.get("admitted", [])), f"admitted {admitted}"
+        evicted = {e.uid: e.by for e in plan.evictions}
+        assert evicted == {k: v or "" for k, v in what.get("evicted", {}).items()}, f"evicted {evicted}"
+        reasons = {e.uid: e.reason.value for e in plan.evictions}
+        for uid, reason in what.get("because", {}).items():
+            assert reasons[uid] == reason
+        rest = {k: v for k, v in what.items() if k not in ("admitted", "evicted", "because", "revocable")}
+        self.expect(rest)
+        if (plan.admissions or plan.evictions) and not what.get("revocable"):
+            again = self.engine.plan(self.now)
+            assert (again.admissions, again.evictions, again.waiting) == ((), (), ()), "a second pass changes something"
+
+    # ---- expectations
+
+    def expect(self, what: Data) -> None:
+        for kind, wanted in what.items():
+            getattr(self, "_" + kind)(wanted)
+
+    def _running(self, wanted: list[str]) -> None:
+        found = sorted(uid for uid, r in self.engine._state.records.items() if r.phase is Phase.ADMITTED)
+        assert found == sorted(wanted), f"running {found}"
+
+    def _waiting(self, wanted: Data) -> None:
+        found = {}
+        for uid in self.engine._state.records:
+            waiting = self.engine.explain(uid, self.now)
+            if waiting is not None:
+                found[uid] = waiting.reason.value
+        assert found == wanted, f"waiting {found}"
+
+    def _says(self, wanted: Data) -> None:
+        for uid, text in wanted.items():
+            waiting = self.engine.explain(uid, self.now)
+            assert waiting is not None
+            assert text in waiting.message, waiting.message
+
+    def _positions(self, wanted: Data) -> None:
+        found = {uid: w.position for uid in wanted if (w := self.engine.explain(uid, self.now)) is not None}
+        assert found == wanted, f"positions {found}"
+
+    def _usage(self, wanted: Data) -> None:
+        for name, amounts in wanted.items():
+            found: Data = {}
+            for cell, amount in self.engine.usage().get(name, {}).items():
+                found[cell.resource] = found.get(cell.resource, 0) + amount
+            exact = {r: parse(r, v) for r, v in amounts.items()}
+            assert {r: found.get(r, 0) for r in exact} == exact, f"usage of {name} {found}"
+
+    def _flavors(self, wanted: Data) -> None:
+        for uid, flavors in wanted.items():
+            admission = self.engine._state.records[uid].admission
+            assert admission is not None, f"{uid} is not admitted"
+            found = sorted({f for p in admission.pod_sets for f in p.flavors.values()})
+            assert found == ([flavors] if isinstance(flavors, str) else sorted(flavors)), f"flavors of {uid} {found}"
+
+    def _places(self, wanted: Data) -> None:
+        for uid, places in wanted.items():
+            found: Data = {}
+            for nodes in self.engine._state.records[uid].planned.values():
+                for node, count in nodes.items():
+                    found[node] = found.get(node, 0) + count
+            assert found == places, f"places of {uid} {found}"
+
+    def _selector(self, wanted: Data) -> None:
+        for uid, selector in wanted.items():
+            admission = self.engine._state.records[uid].admission
+            assert admission is not None, f"{uid} is not admitted"
+            found = [dict(p.selector) for p in admission.pod_sets]
+            assert all(one == selector for one in found), f"selectors of {uid} {found}"
