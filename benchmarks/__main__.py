@@ -1,0 +1,54 @@
+"""`python -m benchmarks [--only FIGURE ...] [--size small]`: measures and prints."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import churn, engine, gang, idle, latency
+from benchmarks.machine import spin
+from benchmarks.report import Report
+from benchmarks.world import NotBuilt
+
+FIGURES: dict[str, Callable[[str, Path | None], list[Report]]] = {
+    "engine": engine.run,
+    "latency": latency.run,
+    "gang": gang.run,
+    "churn": churn.run,
+    "idle": idle.run,
+}
+BUSY = 1.0
+"""A load above this before a figure starts spoils it."""
+
+
+def main() -> int:
+    """Runs the wanted figures one after the other."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=FIGURES, default=list(FIGURES), help="these figures alone")
+    parser.add_argument(
+        "--size", choices=("full", "small"), default="full", help="small: to try it out, not to compare"
+    )
+    parser.add_argument("--keep", type=Path, help="an existing folder that logs and data are left in")
+    options = parser.parse_args()
+    print(f"{os.cpu_count()} cores, size {options.size}; times are wall time\n", flush=True)
+    for name in options.only:
+        load, before = os.getloadavg()[0], spin()
+        try:
+            reports = FIGURES[name](options.size, options.keep)
+        except NotBuilt as problem:
+            print(f"== {name}: not measured: {problem}\n", file=sys.stderr)
+            return 1
+        for report in reports:
+            print(report.text(), flush=True)
+        busy = "; the machine was busy, these are not comparable" if load > BUSY else ""
+        print(
+            f"  calibration {before:.1f} ms before, {spin():.1f} ms after; load {load:.1f} before{busy}\n", flush=True
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""What is measured: our processes on the test control plane, with a PostgreSQL of their own that syncs its writes."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import sync_write, with_children
+from queue_manager.store import migrate
+from queue_manager.store.database import make_engine
+from queue_manager.store.embedded import EmbeddedPostgres
+from queue_manager.store.store import Store
+from tests.control_plane import versions
+from tests.control_plane.cluster import ControlPlane
+from tests.e2e.product import Product
+
+BARE: Mapping[str, Any] = {
+    "controller_manager": False,
+    "scheduler": False,
+    "kwok": False,
+    "jobset": False,
+    "trainer": False,
+}
+"""An API server without any controller but ours."""
+
+
+class NotBuilt(Exception):
+    """The test control plane is missing."""
+
+
+@dataclass(slots=True)
+class World:
+    """All parts of one installation."""
+
+    cluster: ControlPlane
+    database: EmbeddedPostgres
+    product: Product
+    store: Store
+    sync_write_ms: float
+
+    def processes(self) -> Mapping[str, list[int]]:
+        """Process ids by part; call it while our processes run."""
+        parts = {name: [process._popen.pid] for name, process in self.cluster.processes.items()}
+        parts["postgres"] = with_children(self.database.pid or 0)
+        for role in (self.product.controller, self.product.webhook):
+            if role.process is not None:
+                parts[f"our {role.name}"] = [role.process.pid]
+        return parts
+
+
+@contextlib.contextmanager
+def world(keep: Path | None = None, **parts: Any) -> Iterator[World]:
+    """Starts control plane and database in a folder of their own (`keep` stays); our processes are not started yet.
+
+    `parts` go to `ControlPlane.start`. Raises NotBuilt.
+    """
+    if missing := versions.missing_parts():
+        raise NotBuilt(f"the control plane is not built ({', '.join(missing)}): python -m tests.control_plane.build")
+    with contextlib.ExitStack() as stack:
+        if keep is None:
+            folder = Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="qm-bench-", ignore_cleanup_errors=True))
+            )
+        else:
+            folder = Path(tempfile.mkdtemp(prefix="run-", dir=keep))
+        cluster = stack.enter_context(ControlPlane.start(folder / "cluster", **parts))
+        database = stack.enter_context(EmbeddedPostgres(folder / "database"))
+        engine = make_engine(database.url)
+        stack.callback(engine.dispose)
+        migrate.upgrade(engine)
+        store = Store(engine)
+        product = Product(cluster, store, database.url, folder)
+        yield World(cluster, database, product, store, sync_write(folder))
+
+
+def create_all(
+    cluster: ControlPlane, objects: Iterable[dict[str, Any]], namespace: str | None = None
+) -> list[dict[str, Any]]:
+    """Creates objects over a few connections at a time; what the server stored, in the given order."""
+    with ThreadPoolExecutor(4) as pool:
+        return list(pool.map(lambda obj: cluster.client.create(obj, namespace), objects))
