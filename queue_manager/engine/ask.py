@@ -65,6 +65,7 @@ class Ask:
     workload: Workload
     pod_sets: tuple[PodSetAsk, ...]
     units: tuple[tuple[int, ...], ...]
+    wants_topology: bool
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -93,7 +94,15 @@ def ask_of(workload: Workload, configuration: Configuration) -> Ask:
     for index, pod_set in enumerate(pod_sets):
         shared = pod_set.pod_set.podset_group
         units.setdefault((pod_set.group, shared) if shared else (-1 - index, ""), []).append(index)
-    return Ask(workload, tuple(pod_sets), tuple(tuple(unit) for unit in units.values()))
+    wants_topology = any(
+        level is not None
+        for level in (
+            workload.topology,
+            *(group.topology for group in workload.pod_groups),
+            *(pod_set.topology for pod_set in workload.pod_sets),
+        )
+    )
+    return Ask(workload, tuple(pod_sets), tuple(tuple(unit) for unit in units.values()), wants_topology)
 
 
 def _pod_set_ask(pod_set: PodSet, group: int, configuration: Configuration) -> PodSetAsk:

@@ -134,6 +134,10 @@ class Engine:
         self._final()
         return Pass(self._state, now).run()
 
+    def wake_at(self) -> int | None:
+        """When the next backoff ends (microseconds): the caller should plan then. None if nobody backs off."""
+        return min((record.workload.not_before for record in self._state.backoff.values()), default=None)
+
     def revoke(self, uids: Iterable[str] | None = None) -> None:
         """Takes the last plan back: its commit was refused. Decisions of a plan build on each other, so all of it
         goes, also when only some `uids` were refused; the next `plan` decides anew. Does nothing if the state has

@@ -22,10 +22,12 @@ Because = tuple[Reason, tuple[Blocker, ...]]
 
 
 class Explainer:
-    """Explains waiting workloads of one state."""
+    """Explains waiting workloads of one state; does not outlive a change of it."""
 
     def __init__(self, state: State) -> None:
         self._state = state
+        self._verdicts: dict[int, Because] = {}
+        self._holding: dict[tuple[TreeNode, Cell, int], tuple[str, ...]] = {}
 
     # ---- of one workload
 
@@ -60,7 +62,10 @@ class Explainer:
         parked = self._parked(record)
         if parked is None:
             return self._waiting(record, self._not_tried(record, queue))
-        return self._waiting(record, self.failure(parked.nomination, parked.ahead))
+        verdict = self._verdicts.get(id(parked))  # one for all workloads of a group
+        if verdict is None:
+            verdict = self._verdicts[id(parked)] = self.failure(parked.nomination, parked.ahead)
+        return self._waiting(record, verdict)
 
     def kind(self, record: Record) -> Kind:
         """What has to change for a workload's reason to be news; cheap, and blind to numbers."""
@@ -93,9 +98,9 @@ class Explainer:
     def position(self, record: Record) -> int:
         """1-based place in the queue's order; what has room held for it stands before, what is outside after."""
         queue = self._state.queue(record.workload.queue)
-        holding = sorted(r.order for r in queue.standing.values() if r.hold is not None)
+        holding = self._state.holders_of(queue)
         if record.hold is not None:
-            return holding.index(record.order) + 1
+            return holding.index(record) + 1
         if record.group is None:
             return len(holding) + queue.pending.size + 1
         return len(holding) + queue.pending.position(record.group, record.workload.created, record.uid)
@@ -129,9 +134,8 @@ class Explainer:
         """Who blocks a StrictFIFO queue before this workload."""
         if not queue.strict:
             return None
-        holders = sorted((r for r in queue.standing.values() if r.hold is not None), key=lambda r: r.order)
         first = queue.pending.first()
-        uid = next((r.uid for r in holders if r.order < record.order), "")
+        uid = next((r.uid for r in self._state.holders_of(queue) if r.order < record.order), "")
         if not uid and first is not None and first[1] != record.uid:
             uid = first[1]
         if not uid:
@@ -220,6 +224,9 @@ class Explainer:
 
     def _holders(self, node: TreeNode, cell: Cell, view: int) -> tuple[str, ...]:
         """Who holds a cell in a subtree, largest first."""
+        known = self._holding.get((node, cell, view))
+        if known is not None:
+            return known
         found: list[tuple[int, str]] = []
         nodes = [node]
         for inner in nodes:
@@ -230,7 +237,9 @@ class Explainer:
                     amount = 0 if standing is None else standing.charge.get(cell, 0)
                     if amount > 0:
                         found.append((-amount, uid))
-        return tuple(uid for _, uid in sorted(found)[:MOST_HOLDERS])
+        holders = tuple(uid for _, uid in sorted(found)[:MOST_HOLDERS])
+        self._holding[(node, cell, view)] = holders
+        return holders
 
     def _of_misfit(self, nomination: Nomination, misfit: Misfit) -> list[Blocker]:
         demand = misfit.demand

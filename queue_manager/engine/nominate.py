@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from queue_manager.engine.configuration import Cell, FlavorFungibility, PreemptionPolicy
+from queue_manager.engine.configuration import Cell, FlavorFungibility
 from queue_manager.engine.flavors import Assignment, Banned, FlavorAssigner, Mode
 from queue_manager.engine.fleet import Ints, Occupancy
 from queue_manager.engine.placing import build_scope, occupancy_of
@@ -59,15 +59,7 @@ class Nominator:
         self._node = queue.node
         self._different = bool(state.draining or state.holders)
         self._assigner = FlavorAssigner(queue.node, queue.queue, self._oracle, self._different)
-        preemption = queue.queue.preemption
-        self._preempts = (
-            preempt
-            and record.workload.may_preempt
-            and not (
-                preemption.within_queue is PreemptionPolicy.NEVER
-                and (preemption.reclaim_within_cohort is PreemptionPolicy.NEVER or queue.node.parent is None)
-            )
-        )
+        self._preempts = preempt and record.workload.may_preempt and queue.may_preempt
 
     def nominate(self) -> Nomination:
         """At full size, or as large as it can be where pod sets may shrink."""

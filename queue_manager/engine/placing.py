@@ -42,6 +42,10 @@ def forest_of(configuration: Configuration, fleet: Fleet, flavors: Sequence[Flav
 def build_scope(state: State, assignment: Assignment) -> Scope | Misfit | None:
     """What has to be placed on nodes: None if nothing has."""
     ask = assignment.prepared.ask
+    known = state.configuration.flavors
+    taken = {name for flavors in assignment.flavors for name in flavors.values()}
+    if not ask.wants_topology and not any(known[name].topology for name in taken if name in known):
+        return None
     groups: dict[int, list[Scope]] = {}
     for unit in ask.units:
         demands: list[Demand] = []

@@ -106,11 +106,33 @@ class Pass:
         blocked = queue.blocked
         if blocked is not None and (blocked.topology or not topology_only):
             self._state.log.assign(queue, "blocked", None)
+        woken = blocked is not None and queue.blocked is None
         for group in queue.pending.groups.values():
             if group.parked is not None and (group.parked.topology or not topology_only):
+                if self._hopeless(queue, group.parked):
+                    continue
                 queue.pending.unpark(group)
-        if queue.pending.groups:
+                woken = True
+        if woken:
             self._state.live.add(queue.name)
+
+    def _hopeless(self, queue: QueueState, parked: Parked) -> bool:
+        """Whether the first thing that a group needs still fits in no flavor, so that trying it again is no use.
+
+        Only for queues that never preempt: others need the search to know. Not for Kueue's semantics, where every
+        parked workload is tried again and stands in others' way while it is.
+        """
+        choices = parked.nomination.assignment.choices
+        if not self._holds or parked.ahead or not choices or queue.may_preempt or queue.node is None:
+            return False
+        if choices[0].untried:
+            return False
+        node = queue.node
+        return not any(
+            all(amount <= max(0, node.available(cell, FUTURE)) for cell, amount in trial.amounts.items())
+            for trial in choices[0].trials
+            if not trial.refusal
+        )
 
     def _stop_queues(self) -> None:
         """Empties queues that are stopped with HoldAndDrain."""
@@ -240,7 +262,8 @@ class Pass:
         if first is None:
             return None
         record = records[first[1]]
-        if any(other.hold is not None and other.order < record.order for other in queue.standing.values()):
+        holders = self._state.holders_of(queue)
+        if holders and holders[0].order < record.order:
             return None
         return None if queue.blocked is not None and queue.blocked.uid == record.uid else record
 

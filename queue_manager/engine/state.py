@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from queue_manager.engine.ask import ask_of, shape_of
-from queue_manager.engine.configuration import Cell, Configuration, Queue, QueueingStrategy, StopPolicy
+from queue_manager.engine.configuration import (
+    Cell,
+    Configuration,
+    PreemptionPolicy,
+    Queue,
+    QueueingStrategy,
+    StopPolicy,
+)
 from queue_manager.engine.decision import Admission
 from queue_manager.engine.flavors import Assignment
 from queue_manager.engine.fleet import Fleet, Occupancy
@@ -106,6 +113,16 @@ class QueueState:
     def strict(self) -> bool:
         """Whether a blocked head blocks the queue."""
         return self.queue is not None and self.queue.strategy is QueueingStrategy.STRICT_FIFO
+
+    @property
+    def may_preempt(self) -> bool:
+        """Whether any workload of the queue may evict others."""
+        if self.queue is None or self.node is None:
+            return False
+        preemption = self.queue.preemption
+        return preemption.within_queue is not PreemptionPolicy.NEVER or (
+            preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER and self.node.parent is not None
+        )
 
     @property
     def drains(self) -> bool:
@@ -287,6 +304,11 @@ class State:
         for name in self.tree.cohorts:
             found.setdefault(name, {})
         return found
+
+    def holders_of(self, queue: QueueState) -> list[Record]:
+        """Workloads of a queue for which room is held, in its order."""
+        found = [record for record in self.holders.values() if record.workload.queue == queue.name]
+        return sorted(found, key=lambda record: record.order)
 
     # ---- steps of a life
 

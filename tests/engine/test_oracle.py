@@ -1,0 +1,43 @@
+"""Agreement with the real Kueue scheduler on the shared corpus, where that folder is at hand (see oracle.py)."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.engine.oracle import KUEUE, Scenario, Unsupported
+
+CORPUS = pathlib.Path(__file__).parents[3] / "shared" / "oracle"
+
+
+def admitted(outcome: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: (found["clusterQueue"], {n: (p["count"], p["flavors"]) for n, p in found["podSets"].items()})
+        for name, found in outcome["admitted"].items()
+    }
+
+
+@pytest.mark.skipif(not CORPUS.exists(), reason="the oracle corpus is not part of the repository")
+@pytest.mark.parametrize(
+    ("family", "percent"), [("B1", 100), ("B2", 98), ("B3", 100), ("B5", 95), ("B6", 100), ("B7", 100), ("B8", 100)]
+)
+def test_same_workloads_flavors_and_victims_as_kueue(family: str, percent: int) -> None:
+    same = total = 0
+    for path in sorted((CORPUS / family).glob("*.json")):
+        scenario = json.loads(path.read_text())
+        if not scenario["stable"] or scenario.get("violations"):
+            continue
+        try:
+            found = Scenario(scenario, KUEUE).run()
+        except Unsupported:
+            continue
+        wanted = scenario["outcome"]
+        total += 1
+        victims = Counter(e[0] for e in found["evictions"]) == Counter(e[0] for e in wanted["evictions"])
+        same += victims and admitted(found) == admitted(wanted)
+    assert total
+    assert 100 * same >= percent * total, f"{same} of {total}"
