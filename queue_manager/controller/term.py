@@ -525,7 +525,10 @@ class Term:
                 return adopted
         words = f"Waiting in queue {row.queue}" if row.queue and row.state is State.WAITING else row.message
         problem = not row.queue or row.state is State.HELD
-        outbox = [event(row, "Held" if problem else "Queued", words, warning=problem), annotate(row)]
+        outbox = [event(row, "Held" if problem else "Queued", words, warning=problem)]
+        if problem:
+            # Else the decision that follows says why it waits, and the next change of words would wait for a minute.
+            outbox.append(annotate(row))
         if not kind.is_suspended(obj):
             outbox.append(sync(row))
         return Change(row=row, outbox=tuple(outbox), request_changed=True, explanation=self._first_explanation(row))
@@ -566,6 +569,8 @@ class Term:
                     warning=held,
                 )
             )
+        if not kind.is_suspended(obj):
+            outbox.append(sync(fresh))
         changed = fresh.pod_groups != row.pod_groups or fresh.topology != row.topology
         return Change(
             row=fresh, outbox=tuple(outbox), request_changed=changed, explanation=self._first_explanation(fresh)
