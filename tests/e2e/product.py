@@ -32,7 +32,8 @@ Object = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "queue-manager"
-WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+WEBHOOKS = tuple(f"admissionregistration.k8s.io/v1/{kind}" for kind in WEBHOOK_KINDS)
 INSTALLED = (
     "Namespace",
     "ServiceAccount",
@@ -41,7 +42,7 @@ INSTALLED = (
     "Role",
     "RoleBinding",
     "Secret",
-    *WEBHOOKS,
+    *WEBHOOK_KINDS,
 )
 """What of the install manifest the processes need; the rest would start pods of its image."""
 
@@ -154,7 +155,7 @@ class Product:
             self.controller.stop()
             self.webhook.stop()
             for kind in WEBHOOKS:
-                self.client.delete(f"admissionregistration.k8s.io/v1/{kind}", "queue-manager.io")
+                self.client.delete(kind, "queue-manager.io")
 
     def _webhooks_work(self) -> bool:
         """Whether the API server gets an answer from the webhook to a job it would have to ask about."""
