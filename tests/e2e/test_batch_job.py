@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from queue_manager.store.records import State
@@ -17,7 +19,7 @@ def _suspend(product: Product, namespace: str, name: str, value: bool) -> None:
     product.client.patch(JOB, name, {"spec": {"suspend": value}}, namespace)
 
 
-def _running(product: Product, **more: object) -> str:
+def _running(product: Product, **more: Any) -> str:
     """A namespace in which the Job `four` (four pods of 2 GPUs) runs in queue `team`, which has room for 8 GPUs."""
     product.cluster.create_nodes(gpu_fleet(1, 1, 1))
     product.configure(TOPOLOGY, FLAVOR, queue("team", 8))

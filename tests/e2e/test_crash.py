@@ -1,0 +1,153 @@
+"""Golden case 11: the controller dies (SIGKILL) between commit, write and confirmation, and is started again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from sqlalchemy import text
+
+from queue_manager.store.records import State
+from queue_manager.store.store import Store
+from tests.control_plane.cluster import ControlPlane
+from tests.control_plane.nodes import gpu_fleet
+from tests.e2e.breaker import Breaker, Request, When
+from tests.e2e.product import FLAVOR, PRIORITIES, RACK, TOPOLOGY, TRAIN_JOB, Product, queue, train_job, wait_for
+from tests.e2e.watching import pods_of, racks_of
+
+pytestmark = pytest.mark.cluster
+
+ONE_RACK = {"queue-manager.io/required-topology": RACK}
+
+
+@pytest.fixture
+def breakable(
+    cluster_of_each_trainer: ControlPlane, store: Store, database_url: str, tmp_path: Path
+) -> Iterator[tuple[Product, Breaker]]:
+    """The product; its controller reaches the API server through a breaker."""
+    cluster = cluster_of_each_trainer
+    product = Product(cluster, store, database_url, tmp_path)
+    with Breaker(cluster.server, str(cluster.ca_file)) as breaker:
+        place = product.controller.command.index("--kubeconfig") + 1
+        kubeconfig = yaml.safe_load(Path(product.controller.command[place]).read_text())
+        kubeconfig["clusters"][0]["cluster"] = {"server": breaker.url}
+        path = tmp_path / "through-breaker.kubeconfig"
+        path.write_text(yaml.safe_dump(kubeconfig))
+        product.controller.command[place] = str(path)
+        cluster.create_nodes(gpu_fleet(1, 2, 2))
+        product.configure(TOPOLOGY, FLAVOR, *PRIORITIES)
+        with product.running():
+            yield product, breaker
+
+
+def _suspends(name: str, value: bool) -> Callable[[Request], bool]:
+    """Our write that sets `spec.suspend` of a TrainJob; it is the last one of a start."""
+
+    def match(request: Request) -> bool:
+        return _patches(request, name) and any(
+            operation.get("path") == "/spec/suspend" and operation.get("value") is value
+            for operation in json.loads(request.body)
+        )
+
+    return match
+
+
+def _places(name: str) -> Callable[[Request], bool]:
+    """Our first write of a start: it carries the placement."""
+    return lambda request: _patches(request, name) and RACK.encode() in request.body
+
+
+def _patches(request: Request, name: str) -> bool:
+    return (
+        request.method == "PATCH"
+        and request.path.split("?")[0].endswith(f"/trainjobs/{name}")
+        and request.headers["content-type"] == "application/json-patch+json"
+    )
+
+
+def _killed_at(product: Product, breaker: Breaker, match: Callable[[Request], bool], when: When) -> None:
+    breaker.arm(match, when, product.controller.kill)
+
+
+def _restart(product: Product) -> None:
+    product.controller.start()
+    product.wait_ready()
+
+
+def _admissions(product: Product, uid: str) -> int:
+    with product.store.engine.connect() as connection:
+        query = text("SELECT count(*) FROM admissions WHERE workload_uid = :uid")
+        return int(connection.execute(query, {"uid": uid}).scalar_one())
+
+
+MOMENTS: tuple[tuple[str, When], ...] = (
+    ("places", "before"),
+    ("places", "after"),
+    ("unsuspends", "before"),
+    ("unsuspends", "after"),
+)
+
+
+def test_killed_around_the_writes_of_a_start_it_admits_once(breakable: tuple[Product, Breaker]) -> None:
+    product, breaker = breakable
+    product.configure(queue("team", 16))
+    namespace = product.cluster.new_namespace()
+    # Once more at each moment; with the API of one write "places" and "unsuspends" are the same request.
+    for number, (what, when) in enumerate(MOMENTS):
+        name = f"job-{number}"
+        match = _places(name) if what == "places" else _suspends(name, False)
+        _killed_at(product, breaker, match, when)
+        product.client.create(train_job(name, "team", nodes=2, annotations=ONE_RACK), namespace)
+        wait_for(breaker.struck.is_set, f"killed {when} it {what}", 30)
+        row = product.row(namespace, name)
+        assert row is not None
+        assert (row.state, row.attempt) == (State.STARTING, 1)
+        assert product.charged("team") == 16
+        if when == "before":
+            assert product.client.get(TRAIN_JOB, name, namespace)["spec"]["suspend"] is True
+
+        _restart(product)
+        row = product.wait_state(namespace, name, State.RUNNING)
+        assert row.attempt == 1
+        assert _admissions(product, row.uid) == 1
+        assert product.charged("team") == 16
+        pods = product.cluster.wait_pods(namespace, 2, selector=pods_of(name))
+        assert row.admission is not None
+        assert racks_of(product, pods) == {row.admission.admission.pod_sets[0].selector[RACK]}
+
+        product.cluster.finish_pods(namespace, pods_of(name))
+        product.wait_state(namespace, name, State.FINISHED)
+        assert product.charged("team") == 0
+
+
+def test_killed_around_the_write_of_an_eviction_it_evicts_once(breakable: tuple[Product, Breaker]) -> None:
+    product, breaker = breakable
+    product.configure(queue("team", 16, preemption={"withinClusterQueue": "LowerPriority"}))
+    moments: tuple[When, ...] = ("before", "after")
+    for when in moments:
+        namespace = product.cluster.new_namespace()
+        low, high = ({"queue-manager.io/priority-class": name} for name in ("low", "high"))
+        product.client.create(train_job("low", "team", nodes=2, labels=low), namespace)
+        product.cluster.wait_pods(namespace, 2)
+        product.wait_state(namespace, "low", State.RUNNING)
+
+        _killed_at(product, breaker, _suspends("low", True), when)
+        product.client.create(train_job("high", "team", nodes=2, labels=high), namespace)
+        wait_for(breaker.struck.is_set, f"killed {when} the eviction", 30)
+        assert product.wait_state(namespace, "low", State.DRAINING)
+        assert product.wait_state(namespace, "high", State.WAITING)
+        assert product.charged("team") == 16
+
+        _restart(product)
+        row = product.wait_state(namespace, "high", State.RUNNING)
+        assert _admissions(product, row.uid) == 1
+        product.cluster.wait_pods(namespace, 2, selector=pods_of("high"))
+        row = product.wait_state(namespace, "low", State.WAITING)
+        assert (row.attempt, _admissions(product, row.uid)) == (1, 1)
+        assert product.charged("team") == 16
+        for name in ("low", "high"):
+            product.client.delete(TRAIN_JOB, name, namespace)
+            product.wait_state(namespace, name, State.FINISHED)
