@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random
@@ -491,7 +492,9 @@ class Term:
         drained = live == 0 and (finished is not None or row.uid in self._drained)
         placed = False
         if row.state is State.STARTING and not kind.is_suspended(obj):
-            placed = isinstance(kind.next_start(obj, self.placement_of(row), self.view), Done)
+            # What can't be told, its executor meets as well, and reports it.
+            with suppress(Unresolvable):
+                placed = isinstance(kind.next_start(obj, self.placement_of(row), self.view), Done)
         return Facts(
             now=now,
             exists=True,
