@@ -85,6 +85,7 @@ class Executors:
         self.done: list[int] = []
         self.failed: list[tuple[int, str, datetime]] = []
         self.on_progress: Callable[[], None] = lambda: None
+        self.on_idle: Callable[[str], None] = lambda uid: None
 
     def submit(self, entry: OutboxEntry) -> None:
         """Takes over an outbox row."""
@@ -107,6 +108,11 @@ class Executors:
             return
         pending.running = True
         self._spawn(self._sync_until_done(uid, pending))
+
+    def busy(self, uid: str) -> bool:
+        """Whether a write decided by an older row may still be on its way; `on_idle` tells when not any more."""
+        pending = self._pending.get(uid)
+        return pending is not None and pending.running
 
     def oldest_age(self) -> float:
         """Seconds since the oldest action that is not done yet was handed over; 0 when all is done."""
@@ -159,6 +165,7 @@ class Executors:
             pending.running = False
             if not pending.outbox:
                 self._pending.pop(uid, None)
+                self.on_idle(uid)
 
     async def _sync(self, uid: str) -> bool:
         """Steps until done (True) or until the cluster has to move first (False). Raises ApiError worth a pause."""

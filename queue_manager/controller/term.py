@@ -119,6 +119,7 @@ class Term:
         self.intake = Intake(self.view, lambda: self.compiled)
         self.executors = Executors(cluster, self, clock, random)
         self.executors.on_progress = self._wake
+        self.executors.on_idle = self._touch
         self.ready = False
         self._store = store
         self._clock = clock
@@ -491,7 +492,8 @@ class Term:
         finished = kind.finished(obj)
         drained = live == 0 and (finished is not None or row.uid in self._drained)
         placed = False
-        if row.state is State.STARTING and not kind.is_suspended(obj):
+        if row.state is State.STARTING and not kind.is_suspended(obj) and not self.executors.busy(row.uid):
+            # A stop of an unadmitted start may still be on its way: it would look like its user's once this is running.
             # What can't be told, its executor meets as well, and reports it.
             with suppress(Unresolvable):
                 placed = isinstance(kind.next_start(obj, self.placement_of(row), self.view), Done)
