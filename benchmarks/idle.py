@@ -11,6 +11,7 @@ from benchmarks.machine import Meter, highest_resident, use_of
 from benchmarks.report import Report
 from benchmarks.world import BARE, World, create_all, world
 from tests.control_plane.client import JOB, NODE
+from tests.control_plane.cluster import ControlPlane
 from tests.control_plane.nodes import gpu_fleet
 from tests.e2e.product import FLAVOR, TOPOLOGY, Object, job, queue
 
@@ -26,9 +27,13 @@ def run(size: str, keep: Path | None) -> list[Report]:
     fleet, jobs, seconds = SIZES[size]
     nodes = fleet[0] * fleet[1] * fleet[2]
     report = Report(f"idle: {nodes} nodes and {jobs} finished Jobs watched, {seconds:.0f} s each")
-    with world(keep, **BARE) as made:
-        names = [node["metadata"]["name"] for node in create_all(made.cluster, gpu_fleet(*fleet))]
-        _finished_jobs(made, jobs)
+    names: list[str] = []
+
+    def fill(cluster: ControlPlane) -> None:
+        names.extend(node["metadata"]["name"] for node in create_all(cluster, gpu_fleet(*fleet)))
+        _finished_jobs(cluster, jobs)
+
+    with world(keep, fill, **BARE) as made:
         began = time.perf_counter()
         with made.product.running() as product:
             report.value("start until ready", f"{time.perf_counter() - began:.1f} s")
@@ -58,10 +63,10 @@ def _measure(report: Report, made: World, what: str, seconds: float, wanted: str
     report.value(f"{what}: controller", f"{controller:.2f} % of a core ({others})", wanted)
 
 
-def _finished_jobs(made: World, count: int) -> None:
+def _finished_jobs(cluster: ControlPlane, count: int) -> None:
     """Managed Jobs with the status that the Job controller leaves behind."""
-    namespace = made.cluster.new_namespace("bench")
-    create_all(made.cluster, (job(f"done-{number:05}", "team") for number in range(count)), namespace)
+    namespace = cluster.new_namespace("bench")
+    create_all(cluster, (job(f"done-{number:05}", "team") for number in range(count)), namespace)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     condition = {"status": "True", "reason": "CompletionsReached", "lastProbeTime": now, "lastTransitionTime": now}
     status = {
@@ -70,7 +75,7 @@ def _finished_jobs(made: World, count: int) -> None:
         "succeeded": 1,
         "conditions": [{"type": kind, **condition} for kind in ("SuccessCriteriaMet", "Complete")],
     }
-    client = made.cluster.client
+    client = cluster.client
     for number in range(count):
         client.patch(JOB, f"done-{number:05}", {"status": status}, namespace, subresource="status")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,10 +54,12 @@ class World:
 
 
 @contextlib.contextmanager
-def world(keep: Path | None = None, **parts: Any) -> Iterator[World]:
+def world(
+    keep: Path | None = None, prepare: Callable[[ControlPlane], None] | None = None, **parts: Any
+) -> Iterator[World]:
     """Starts control plane and database in a folder of their own (`keep` stays); our processes are not started yet.
 
-    `parts` go to `ControlPlane.start`. Raises NotBuilt.
+    `prepare` fills the cluster before our webhooks are registered; `parts` go to `ControlPlane.start`. Raises NotBuilt.
     """
     if missing := versions.missing_parts():
         raise NotBuilt(f"the control plane is not built ({', '.join(missing)}): python -m tests.control_plane.build")
@@ -69,6 +71,8 @@ def world(keep: Path | None = None, **parts: Any) -> Iterator[World]:
         else:
             folder = Path(tempfile.mkdtemp(prefix="run-", dir=keep))
         cluster = stack.enter_context(ControlPlane.start(folder / "cluster", **parts))
+        if prepare is not None:
+            prepare(cluster)
         database = stack.enter_context(EmbeddedPostgres(folder / "database"))
         engine = make_engine(database.url)
         stack.callback(engine.dispose)
