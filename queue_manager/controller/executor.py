@@ -37,6 +37,7 @@ log = structlog.get_logger(__name__)
 MESSAGE_INTERVAL = timedelta(minutes=1)
 PARALLEL_WRITES = 64
 MOST_STEPS = 12
+MOST_REPAIRS = 3
 
 
 class Brain(Protocol):
@@ -170,7 +171,7 @@ class Executors:
     async def _sync(self, uid: str) -> bool:
         """Steps until done (True) or until the cluster has to move first (False). Raises ApiError worth a pause."""
         refused = ""
-        lost = False
+        repairs = 0
         obj: Object | None = None
         for _ in range(MOST_STEPS):
             row = self._brain.row(uid)
@@ -189,11 +190,11 @@ class Executors:
             try:
                 step = self._next_step(row, obj, refused)
             except PlacementLost as problem:
-                if lost:
+                repairs, step = repairs + 1, problem.repair
+                if repairs > MOST_REPAIRS:
                     # Written again and lost again: whoever takes it away would do so for ever.
                     self._brain.report_refused(row.uid, problem.message)
                     return True
-                lost, step = True, problem.repair
             except Unresolvable as problem:
                 return self._give_up(row, problem)
             match step:
