@@ -29,10 +29,11 @@ def replicated_job(
     labels: Mapping[str, str] | None = None,
     **pod: Any,
 ) -> Object:
-    """A replicated job whose container `node` (the one that Trainer means) wants GPUs; `pod` is added to its pod spec.
+    """A replicated job whose container (called as Trainer wants it) asks for GPUs; `pod` is added to its pod spec.
 
     `after`: replicated jobs that have to be complete first.
     """
+    main = "node" if ancestor in ("", "trainer") else ancestor
     found: Object = {
         "name": name,
         "template": {
@@ -40,7 +41,7 @@ def replicated_job(
                 "parallelism": parallelism,
                 "completions": completions or parallelism,
                 "backoffLimit": 0,
-                "template": {"spec": {"restartPolicy": "Never", "containers": [container("node", gpus)], **pod}},
+                "template": {"spec": {"restartPolicy": "Never", "containers": [container(main, gpus)], **pod}},
             }
         },
     }
