@@ -36,6 +36,8 @@ log = structlog.get_logger(__name__)
 
 MESSAGE_INTERVAL = timedelta(minutes=1)
 PARALLEL_WRITES = 64
+PARALLEL_NOTES = 8
+"""Events and annotations written at once: few, so that they never stand in the way of a start."""
 MOST_STEPS = 12
 MOST_REPAIRS = 3
 
@@ -81,6 +83,7 @@ class Executors:
         self._component = component
         self._pending: dict[str, _Pending] = {}
         self._slots = asyncio.Semaphore(PARALLEL_WRITES)
+        self._note_slots = asyncio.Semaphore(PARALLEL_NOTES)
         self._tasks: set[asyncio.Task[None]] = set()
         self._annotated: dict[str, tuple[datetime, str]] = {}
         self.done: list[int] = []
@@ -88,16 +91,16 @@ class Executors:
         self.on_progress: Callable[[], None] = lambda: None
         self.on_idle: Callable[[str], None] = lambda uid: None
 
-    def submit(self, entry: OutboxEntry) -> None:
-        """Takes over an outbox row."""
+    def submit(self, entry: OutboxEntry, last: WorkloadRow | None = None) -> None:
+        """Takes over an outbox row; `last` is the row of a workload that ended, which is forgotten."""
         if entry.action is Action.SYNC:
             pending = self._pending.setdefault(entry.uid, _Pending(since=self._clock.monotonic()))
             pending.outbox.add(entry.id)
             self.wake(entry.uid)
         elif entry.action is Action.EVENT:
-            self._spawn(self._with_retries(entry, self._send_event))
+            self._spawn(self._with_retries(entry, self._send_event, last))
         else:
-            self._spawn(self._with_retries(entry, self._annotate))
+            self._spawn(self._with_retries(entry, self._annotate, last))
 
     def wake(self, uid: str) -> None:
         """The workload's row or objects changed: look again, if something is to be done."""
@@ -301,16 +304,21 @@ class Executors:
         return True
 
     async def _with_retries(
-        self, entry: OutboxEntry, action: Callable[[WorkloadRow, Mapping[str, Any]], Awaitable[None]]
+        self,
+        entry: OutboxEntry,
+        action: Callable[[WorkloadRow, Mapping[str, Any]], Awaitable[None]],
+        last: WorkloadRow | None,
     ) -> None:
         backoff = Backoff(self._random, first=0.5, greatest=60.0)
         while True:
-            row = self._brain.row(entry.uid)
-            if row is None or not self._brain.may_write():
-                break
+            if entry.action is Action.ANNOTATE:
+                # Waited for outside the slots: others have something to write meanwhile.
+                await self._message_pause(entry.uid)
             try:
-                async with self._slots:
-                    await action(row, entry.payload)
+                async with self._note_slots:
+                    row = self._brain.row(entry.uid) or last
+                    if row is not None and self._brain.may_write():
+                        await action(row, entry.payload)
                 break
             except ApiError as error:
                 if not error.transient and not (error.conflict and backoff.failures < 5):
@@ -350,23 +358,26 @@ class Executors:
         }
         await self._cluster.create(EVENTS, row.namespace, body)
 
-    async def _annotate(self, row: WorkloadRow, payload: Mapping[str, Any]) -> None:
-        """Writes `state` at once, a changed reason of the same state at most once a minute."""
-        last = self._annotated.get(row.uid)
-        if last is not None and last[1] == row.state.value:
+    async def _message_pause(self, uid: str) -> None:
+        """A changed `state` is written at once, a changed reason of the same state at most once a minute."""
+        row, last = self._brain.row(uid), self._annotated.get(uid)
+        if row is not None and last is not None and last[1] == row.state.value:
             pause = (last[0] + MESSAGE_INTERVAL - self._clock.now()).total_seconds()
             if pause > 0:
                 await self._clock.sleep(pause)
-        fresh = self._brain.row(row.uid)
-        obj = self._brain.object_of(fresh) if fresh else None
-        if fresh is None or obj is None:
+
+    async def _annotate(self, row: WorkloadRow, payload: Mapping[str, Any]) -> None:
+        """Brings the `state` and `message` annotations up to date."""
+        obj = self._brain.object_of(row)
+        if obj is None:
             return
-        wanted = {PREFIX + "state": fresh.state.value, PREFIX + "message": fresh.message or None}
+        wanted = {PREFIX + "state": row.state.value, PREFIX + "message": row.message or None}
         have = obj["metadata"].get("annotations") or {}
         if all(have.get(key) == value for key, value in wanted.items()):
             return
-        self._annotated[row.uid] = (self._clock.now(), fresh.state.value)
-        kind = self._brain.kind_of(fresh)
+        if self._brain.row(row.uid) is not None:
+            self._annotated[row.uid] = (self._clock.now(), row.state.value)
+        kind = self._brain.kind_of(row)
         body: Object = {"metadata": {"uid": row.uid, "annotations": wanted}}
         result = await self._cluster.patch(kind.resource, row.namespace, row.name, body, PatchType.MERGE)
         self._brain.observe(kind.resource, result)

@@ -662,8 +662,9 @@ class Term:
             uid = change.row.uid
             if uid not in committed.lost:
                 self._apply(replace(change.row, version=committed.versions[uid]), planned=planned)
+        ended = {change.row.uid: change.row for change in changes if change.row.state in ENDED}
         for entry in committed.outbox:
-            self.executors.submit(entry)
+            self.executors.submit(entry, ended.get(entry.uid))
         return committed
 
     async def _read_again(self, uids: Iterable[str]) -> None:
@@ -725,6 +726,8 @@ class Term:
                 return
         if row.state is State.WAITING and old is not None and old.state in CHARGED:
             self.engine.release(row.uid)
+        if row.state in ENDED:
+            return
         self.engine.upsert_workload(self._workload(row))
         if row.admission is None:
             return

@@ -169,6 +169,23 @@ def drain(
     return Change(row=draining, ledger=entries(facts.charge, LedgerState.DRAINING), outbox=tuple(outbox))
 
 
+def finish(row: WorkloadRow, facts: Facts, state: State, cause: str, message: str) -> Change:
+    """starting, running -> finished, failed in one step: the job is over and no pod is left, so nothing drains."""
+    assert row.admission is not None
+    ended = replace(row.admission, evicted_at=facts.now, ended_at=facts.now, cause=cause, cause_message=message)
+    over = replace(
+        row,
+        state=state,
+        reason=cause,
+        message=message,
+        admission=ended,
+        pod_groups=unreclaimed(row.pod_groups),
+        finished_at=facts.now,
+    )
+    outbox = (event(over, "Finished", message), annotate(over)) if facts.exists else ()
+    return Change(row=over, ledger=(), outbox=outbox)
+
+
 def release(row: WorkloadRow, now: datetime) -> Change:
     """draining -> the state decided when draining began; nothing is charged any more."""
     assert row.after_drain is not None
@@ -182,7 +199,7 @@ def release(row: WorkloadRow, now: datetime) -> Change:
         pod_groups=row.pod_groups if again else unreclaimed(row.pod_groups),
         reason=row.reason if not again else "PendingEvaluation",
     )
-    outbox: list[OutboxEntry] = [annotate(freed)] if after not in (State.FINISHED, State.FAILED) else []
+    outbox: list[OutboxEntry] = [annotate(freed)]
     if after in (State.WAITING, State.HELD):
         outbox.append(sync(freed))
     if again:
@@ -233,6 +250,8 @@ def charged_state(row: WorkloadRow, facts: Facts) -> Change | None:
     end = ended(row, facts)
     if end is not None:
         state, cause, message = end
+        if facts.drained:
+            return finish(row, facts, state, cause, message)
         event_reason = "Finished" if facts.exists else ""
         change = drain(row, facts, state, cause, message, event_reason=event_reason)
         return change
