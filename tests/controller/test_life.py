@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from queue_manager.cluster.port import TRAIN_JOBS, PatchType
 from queue_manager.store.records import State
 from queue_manager.store.store import Store
-from tests.controller.world import JOBS, World, batch_job, train_job
+from tests.controller.world import CONFIGURATION, JOBS, World, batch_job, train_job
 
 
 async def test_a_gang_is_admitted_whole_runs_and_frees_everything(store: Store) -> None:
@@ -114,3 +118,26 @@ async def test_finished_pods_lend_their_quota(store: Store) -> None:
         assert store.check(world.clock.now()) == []
         await world.until_state("j", State.FINISHED)
         assert world.charged() == 0
+
+
+async def test_a_job_started_by_its_user_that_may_start_is_not_taken_for_one_its_user_suspended(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It is suspended on sight, and before that arrives quota appears and it is admitted.
+    world = World(store, nodes=8)
+    patch = world.cluster.patch
+
+    async def slow_patch(*arguments: Any, **named: Any) -> Any:
+        await world.clock.sleep(5)
+        return await patch(*arguments, **named)
+
+    monkeypatch.setattr(world.cluster, "patch", slow_patch)
+    async with world:
+        await world.submit(train_job("first", 4, seconds=600))
+        await world.until_state("first", State.RUNNING)
+        await world.user.create(TRAIN_JOBS, "ns", train_job("eager", 2))
+        await world.until_state("eager", State.WAITING)
+        world.configure(CONFIGURATION.replace("nominalQuota: 16", "nominalQuota: 24"))
+        await world.until_state("eager", State.FINISHED, within=600)
+        assert "Held" not in world.events("eager")
+        assert world.admissions("eager") == 1
