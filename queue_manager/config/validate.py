@@ -20,6 +20,7 @@ from queue_manager.config.models import (
     Settings,
     Topology,
 )
+from queue_manager.config.names import check_name
 from queue_manager.config.parse import path_text
 from queue_manager.config.problem import Problem, nearest, nearest_or_list
 from queue_manager.config.source import line_of
@@ -101,12 +102,14 @@ def _flavor(item: Flavor, context: _Context) -> Iterator[Finding]:
 
 
 def _cohort(item: Cohort, context: _Context) -> Iterator[Finding]:
+    yield from _cohort_name("parent", item.spec.parent)
     yield from _groups(item.spec.resource_groups, bool(item.spec.parent), "parent", context)
     yield from _weight(item.spec.fair_sharing.weight)
 
 
 def _queue(item: Queue, context: _Context) -> Iterator[Finding]:
     spec = item.spec
+    yield from _cohort_name("cohort", spec.cohort)
     yield from _groups(spec.resource_groups, bool(spec.cohort), "cohort", context)
     yield from _weight(spec.fair_sharing.weight)
     if spec.namespace_selector is not None:
@@ -122,6 +125,12 @@ def _queue(item: Queue, context: _Context) -> Iterator[Finding]:
     if borrow.max_priority_threshold is not None and borrow.policy == "Never":
         path = ("spec", "preemption", "borrowWithinCohort", "maxPriorityThreshold")
         yield path, "has no effect while the policy is Never", "set policy to LowerPriority"
+
+
+def _cohort_name(field: str, name: str) -> Iterator[Finding]:
+    # A cohort without an object is made by its name here, so the name must be one.
+    if name and (problem := check_name(name, path=True)):
+        yield ("spec", field), problem, ""
 
 
 def _weight(text: str) -> Iterator[Finding]:

@@ -67,6 +67,7 @@ from queue_manager.store.records import (
     LedgerState,
     NodeRow,
     OutboxEntry,
+    StaleConfiguration,
     State,
     WorkloadRow,
 )
@@ -604,6 +605,12 @@ class Term:
             return
         try:
             committed = await self._commit(changes, planned=True)
+        except StaleConfiguration as stale:
+            # Somebody changed the configuration after this pass read it: the next pass decides by the new one.
+            self.engine.revoke()
+            self.configuration_changed()
+            log.info("plan taken back", why=str(stale))
+            return
         except BaseException:
             self.engine.revoke()
             raise

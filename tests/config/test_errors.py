@@ -180,6 +180,15 @@ CASES = {
         "f.yaml:4: Cohort a: spec.parent: cohorts form a cycle: a -> b -> a"
         " (a cohort can't be its own ancestor; remove one parent)",
     ),
+    "parent that is no name": (
+        HEAD + "kind: Cohort\nmetadata: {name: a}\nspec: {parent: '<b>'}\n",
+        "f.yaml:4: Cohort a: spec.parent: '<b>' is not a name: lower-case letters, digits, '-' and '.', in parts joined"
+        " by '/' are allowed, a letter or digit first and last",
+    ),
+    "cohort whose name is too long": (
+        HEAD + f"kind: Queue\nmetadata: {{name: a}}\nspec: {{cohort: {'c' * 300}}}\n",
+        "f.yaml:4: Queue a: spec.cohort: the name has 300 characters, more than 253",
+    ),
     "two objects of one name": (
         f"{HEAD}kind: Flavor\nmetadata: {{name: a}}\n---\n{HEAD}kind: Flavor\nmetadata: {{name: a}}\n",
         "f.yaml:7: Flavor a: metadata.name: is given twice (first in line 1; remove one)",

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from api.configuration.service import apply_text
+from api.context import Context
 from queue_manager.cluster.port import TRAIN_JOBS, PatchType
 from queue_manager.store.records import State
 from queue_manager.store.store import Store
@@ -141,3 +143,15 @@ async def test_a_job_started_by_its_user_that_may_start_is_not_taken_for_one_its
         await world.until_state("eager", State.FINISHED, within=600)
         assert "Held" not in world.events("eager")
         assert world.admissions("eager") == 1
+
+
+async def test_a_plan_by_an_old_configuration_is_made_again(store: Store) -> None:
+    async with World(store, nodes=6) as world:
+        await world.submit(train_job("first", 4, seconds=600))
+        await world.until_state("first", State.RUNNING)
+        # Nobody tells the controller, as when somebody applies while a plan is being made.
+        apply_text(Context(store, world.clock.now), CONFIGURATION.replace("nominalQuota: 16", "nominalQuota: 24"))
+        await world.submit(train_job("second", 2))
+        await world.until_state("second", State.RUNNING)
+        assert world.charged() == 24
+        assert store.check(world.clock.now()) == []
