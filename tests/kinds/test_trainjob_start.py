@@ -9,7 +9,7 @@ import pytest
 
 from queue_manager.cluster.port import CLUSTER_TRAINING_RUNTIMES, CONFIG_MAPS, JOB_SETS, JOBS, TRAIN_JOBS, Object
 from queue_manager.engine.workload import Toleration
-from queue_manager.kinds.kind import MANAGER, Done, PodPlacement, Unresolvable, Wait, Write
+from queue_manager.kinds.kind import MANAGER, Done, PlacementLost, PodPlacement, Unresolvable, Wait, Write
 from queue_manager.kinds.trainjob import TrainJobKind
 from tests.kinds.world import (
     NAMESPACE,
@@ -182,6 +182,7 @@ class TestEveryGeneration:
             with pytest.raises(Unresolvable, match="written but is not there") as found:
                 world.start(KIND, "job", rack("r1"))
             assert found.value.reason == "PlacementLost"
+        assert "written but is not there" in KIND.lost_placement(current(world), rack("r1"), world)
         step = KIND.next_stop(current(world), world, drained=True)
         assert isinstance(step, Write)
         assert "removed by somebody else" in step.says
@@ -189,6 +190,23 @@ class TestEveryGeneration:
         assert isinstance(KIND.next_stop(current(world), world, drained=True), Done)
         world.run_start(KIND, "job", rack("r1"))
         assert pod_spec(current(world))["nodeSelector"] == {RACK: "r1"}
+
+    @pytest.mark.parametrize("suspended", [False, True])
+    def test_lost_placement_is_written_again(self, version: str, suspended: bool) -> None:
+        world = make(version)
+        world.run_start(KIND, "job", rack("r1"))
+        for field in ("podSpecOverrides", "podTemplateOverrides", "runtimePatches"):
+            current(world)["spec"].pop(field, None)
+        current(world)["spec"]["suspend"] = suspended
+        with pytest.raises(PlacementLost) as found:
+            world.start(KIND, "job", rack("r1"))
+        assert isinstance(found.value.repair, Write)
+        world.perform(found.value.repair)
+        assert KIND.is_suspended(current(world))
+        assert KIND.lost_placement(current(world), rack("r1"), world) == ""
+        world.run_start(KIND, "job", rack("r1"))
+        assert pod_spec(current(world))["nodeSelector"] == {RACK: "r1"}
+        assert not KIND.is_suspended(current(world))
 
     def test_selector_that_contradicts_the_template(self, version: str) -> None:
         world = make(version)
