@@ -7,11 +7,11 @@ repeated or half done action is repaired by doing it again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -306,7 +306,7 @@ class Executors:
     async def _with_retries(
         self,
         entry: OutboxEntry,
-        action: Callable[[WorkloadRow, Mapping[str, Any]], Awaitable[None]],
+        action: Callable[[WorkloadRow, OutboxEntry], Awaitable[None]],
         last: WorkloadRow | None,
     ) -> None:
         backoff = Backoff(self._random, first=0.5, greatest=60.0)
@@ -318,7 +318,7 @@ class Executors:
                 async with self._note_slots:
                     row = self._brain.row(entry.uid) or last
                     if row is not None and self._brain.may_write():
-                        await action(row, entry.payload)
+                        await action(row, entry)
                 break
             except ApiError as error:
                 if not error.transient and not (error.conflict and backoff.failures < 5):
@@ -327,13 +327,15 @@ class Executors:
                 await self._clock.sleep(backoff.next(error.retry_after))
         self._settle({entry.id})
 
-    async def _send_event(self, row: WorkloadRow, payload: Mapping[str, Any]) -> None:
+    async def _send_event(self, row: WorkloadRow, entry: OutboxEntry) -> None:
+        """Creates the event, once only: its name is that of the outbox entry."""
+        payload = entry.payload
         kind = self._brain.kind_of(row)
         now = self._clock.now()
         obj = self._brain.object_of(row)
         if obj is None:
             return
-        name = f"{row.name[:200]}.{self._random.getrandbits(64):016x}"
+        name = f"{row.name[:200]}.{row.uid[:8]}{entry.id:08x}"
         body: Object = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -356,7 +358,12 @@ class Executors:
             "lastTimestamp": rfc3339_micro(now)[:19] + "Z",
             "count": 1,
         }
-        await self._cluster.create(EVENTS, row.namespace, body)
+        try:
+            await self._cluster.create(EVENTS, row.namespace, body)
+        except ApiError as error:
+            if not error.conflict:
+                raise
+            # Sent before, and not noted as done: whoever sent it was killed.
 
     async def _message_pause(self, uid: str) -> None:
         """A changed `state` is written at once, a changed reason of the same state at most once a minute."""
@@ -366,7 +373,7 @@ class Executors:
             if pause > 0:
                 await self._clock.sleep(pause)
 
-    async def _annotate(self, row: WorkloadRow, payload: Mapping[str, Any]) -> None:
+    async def _annotate(self, row: WorkloadRow, entry: OutboxEntry) -> None:
         """Brings the `state` and `message` annotations up to date."""
         obj = self._brain.object_of(row)
         if obj is None:

@@ -36,6 +36,7 @@ from queue_manager.config.compiled import compile_objects
 from queue_manager.controller.executor import Executors
 from queue_manager.controller.explanations import explanation_of, unknown_queue
 from queue_manager.controller.intake import Intake, merged, resolved_again, with_reclaimed
+from queue_manager.controller.news import differs
 from queue_manager.controller.owners import Owners
 from queue_manager.controller.pod_table import Pod, PodTable, read_pod
 from queue_manager.controller.times import to_microseconds
@@ -78,8 +79,11 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 BATCH = 0.005
 """Seconds in which events are gathered into one decision."""
+SETTLE = 0.1
+"""Seconds in which actions that are done are gathered before they are taken out of the outbox."""
 KIND_OF: Mapping[str, Kind] = {kind.resource.kind: kind for kind in KINDS}
 CHILDREN = (JOBS, JOB_SETS)
+WITH_ECHOES = frozenset({NODES, TRAIN_JOBS, *CHILDREN})
 HOPELESS = frozenset({Reason.EXCEEDS_MAX_QUOTA, Reason.NO_MATCHING_FLAVOR, Reason.MISCONFIGURED, Reason.INACTIVE})
 """Reasons that no end of another job will change: somebody has to do something, so an event says so."""
 
@@ -119,7 +123,8 @@ class Term:
         self.view = ClusterView(cluster, clock, random, self._on_event)
         self.intake = Intake(self.view, lambda: self.compiled)
         self.executors = Executors(cluster, self, clock, random)
-        self.executors.on_progress = self._wake
+        self._progress = asyncio.Event()
+        self.executors.on_progress = self._progress.set
         self.executors.on_idle = self._touch
         self.ready = False
         self._store = store
@@ -162,8 +167,11 @@ class Term:
     def observe(self, resource: Resource, obj: Object) -> None:
         """An answer of the API server to a write of ours."""
         if resource in self.view.reflectors:
+            uid = obj["metadata"].get("uid", "")
+            known = self.view.by_uid(resource, uid)
             self.view.observe(resource, obj)
-            self._touch(self._owners.root(obj["metadata"].get("uid", "")))
+            if known is None or differs(obj, known):
+                self._touch(self._owners.root(uid))
 
     def placement_of(self, row: WorkloadRow) -> Placement:
         """What the pods of an admitted workload must carry."""
@@ -217,9 +225,6 @@ class Term:
 
     # --- events -------------------------------------------------------------------------------------------------
 
-    def _wake(self) -> None:
-        self._events.set()
-
     def _touch(self, uid: str) -> None:
         if uid:
             self._dirty.add(uid)
@@ -230,6 +235,10 @@ class Term:
         assert obj is not None
         if resource == PODS:
             self._pod_event(obj, deleted=kind is EventType.DELETED)
+            if not (self.pods.dirty_workloads or self.pods.dirty_bindings or self.pods.dirty_nodes):
+                return
+        elif resource in WITH_ECHOES and kind is EventType.MODIFIED and new and old and not differs(new, old):
+            return
         elif resource == NODES:
             self._dirty_nodes.add(obj["metadata"]["name"])
         elif resource in CHILDREN or resource == TRAIN_JOBS:
@@ -276,6 +285,7 @@ class Term:
         """Reads the store, waits for the watches, then decides for as long as it leads."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.view.run())
+            group.create_task(self._settle())
             await self._load()
             await self.view.synced()
             self._begin()
@@ -334,7 +344,6 @@ class Term:
             await self._db(self._store.put_fact, "adopted", {"at": self._clock.now().isoformat()})
             self._adopting = False
         await self._cycle()
-        await self._settle_outbox()
         self.ready = True
         self.counters.cycles += 1
         self.counters.last_seconds = self._clock.monotonic() - started
@@ -767,6 +776,15 @@ class Term:
             not_before=to_microseconds(row.not_before) if row.not_before else 0,
             namespace_labels=self.intake.namespace_labels(row.namespace),
         )
+
+    async def _settle(self) -> None:
+        """Takes out of the outbox what is done, a moment later: decisions need not wait for it, and doing an action
+        again does no harm."""
+        while True:
+            await self._progress.wait()
+            await self._clock.sleep(SETTLE)
+            self._progress.clear()
+            await self._settle_outbox()
 
     async def _settle_outbox(self) -> None:
         executors = self.executors
