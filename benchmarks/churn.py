@@ -66,7 +66,7 @@ def _variant(variant: Variant, jobs: int, quota: int, keep: Path | None) -> Repo
         seconds = max(play.finished.values()) - play.began
         wait_for(lambda: _ended(product, jobs), "all workloads have ended", 120)
         wait_for(lambda: not product.store.pending_outbox(), "an empty outbox", 120)
-        _report(report, play, quota, seconds)
+        _report(report, play, quota, seconds, _decided(product))
         _costs(report, meter, before, _requests(made), jobs, play)
     report.note(f"PostgreSQL with fsync; one synced write here takes {made.sync_write_ms:.2f} ms")
     return report
@@ -189,12 +189,21 @@ async def _finish(api: ApiServer, namespace: str, name: str, succeeded: int) -> 
 # --- reporting ------------------------------------------------------------------------------------------------------
 
 
-def _report(report: Report, play: Play, quota: int, seconds: float) -> None:
+def _decided(product: Product) -> list[float]:
+    """When the controller had committed the admission of each short Job, by its log; as `time.perf_counter`, sorted."""
+    offset = time.perf_counter() - time.time()
+    lines = [line for line in product.log_lines() if line.get("event") == "admitted" and "/job-" in line["name"]]
+    return sorted(datetime.fromisoformat(line["timestamp"]).timestamp() + offset for line in lines)
+
+
+def _report(report: Report, play: Play, quota: int, seconds: float, decided: list[float]) -> None:
     """The k-th Job that ends frees the place that the (quota + k)-th takes: as one unit is like another, each freed
     unit is matched with the next start that needs it."""
     started, finished = sorted(play.started.values()), sorted(play.finished.values())
     reuse = [begin - end for begin, end in zip(started[quota:], finished, strict=False)]
+    until_decided = [moment - end for moment, end in zip(decided[quota:], finished, strict=False)]
     report.times("finished seen -> freed unit used again", reuse, "p95 <= 200 ms while work waits")
+    report.times("of it: until the next one was chosen", until_decided)
     report.value(
         "first place freed -> the whole quota used again",
         f"{1000 * (started[quota - 1] - play.began):.0f} ms for {quota}",
