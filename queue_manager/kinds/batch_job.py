@@ -83,8 +83,10 @@ class JobKind:
         after, undo = template_edit.place(original.at(*TEMPLATE), placement, as_affinity=True)
         record: Record = {POD_SET: undo} if undo else {}
         parallelism = original.at("spec", "parallelism").count(1)
-        if 0 < placement.count < width(original):
-            record["parallelism"] = parallelism
+        done = _done_before(obj)
+        # What has finished makes the width smaller by itself.
+        if 0 < placement.count < width(original) - (finished_width(original) if done is None else done):
+            record |= {"parallelism": parallelism, "done": finished_width(original) if done is None else done}
             parallelism = placement.count
         operations = template_edit.operations(View(obj).at(*TEMPLATE), after, *TEMPLATE)
         if View(obj).at("spec", "parallelism").count(1) != parallelism:
@@ -136,7 +138,7 @@ class JobKind:
     def reclaimable(self, obj: Object, lookup: Lookup) -> Mapping[str, int]:
         """As in `Kind.reclaimable`: width that the remaining completions can't fill."""
         try:
-            pods = finished_width(View(obj))
+            pods = finished_width(View(obj)) + (_done_before(obj) or 0)
         except Unresolvable:
             return {}
         return {POD_SET: pods} if pods else {}
@@ -180,6 +182,12 @@ def indexes(field: View, completions: int) -> set[int]:
             raise field.malformed("a list of indexes such as 0-2,5")
         found.update(range(int(first), min(int(last or first) + 1, completions)))
     return found
+
+
+def _done_before(obj: Object) -> int | None:
+    """What of the width had finished when it was started with fewer pods than it could use, None if it was not."""
+    done = template_edit.record_of(obj).get("done")
+    return done if isinstance(done, int) else None
 
 
 def _start_time(obj: Object) -> bool:

@@ -103,9 +103,10 @@ def test_resumed_after_part_of_it_is_done_only_the_rest_is_charged(product: Prod
         lambda: [pod_phase(pod) for pod in product.cluster.pods(namespace, index.format("1,3"))] == ["Running"] * 2,
         "the two pods that are left",
     )
+    catch_up(product)
     assert product.charged("team") == 8
     spec = product.client.get(JOB, "four", namespace)["spec"]
-    assert (spec["suspend"], spec["completions"]) == (False, 4)
+    assert (spec["suspend"], spec["completions"], spec["parallelism"]) == (False, 4, 4)
     product.cluster.finish_pods(namespace, index.format("1,3"))
     assert product.wait_state(namespace, "four", State.FINISHED).reason == "Succeeded"
     assert product.charged("team") == 4

@@ -206,6 +206,24 @@ class TestStart:
         world.run_stop(KIND, "job")
         assert current(world)["spec"]["parallelism"] == 4
 
+    def test_what_has_finished_makes_it_smaller_by_itself(self) -> None:
+        world = make(completions=4, status={"succeeded": 2})
+        world.run_start(KIND, "job", on("r1", 2))
+        assert current(world)["spec"]["parallelism"] == 4
+        assert KIND.reclaimable(current(world), world) == {"main": 2}
+
+    def test_fewer_pods_than_are_left(self) -> None:
+        world = make(completions=4, status={"succeeded": 1})
+        world.run_start(KIND, "job", on("r1", 2))
+        assert current(world)["spec"]["parallelism"] == 2
+        assert KIND.reclaimable(current(world), world) == {"main": 1}
+        current(world)["status"]["succeeded"] = 3
+        assert KIND.reclaimable(current(world), world) == {"main": 2}
+        assert isinstance(world.start(KIND, "job", on("r1", 2)), Done), "it keeps its parallelism"
+        world.run_stop(KIND, "job")
+        assert current(world)["spec"]["parallelism"] == 4
+        assert KIND.reclaimable(current(world), world) == {"main": 3}
+
     def test_refused_once_takes_two(self) -> None:
         world = make()
         step = world.start(KIND, "job", on("r1"), refused="no")
