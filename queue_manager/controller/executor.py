@@ -30,7 +30,7 @@ from queue_manager.kinds.kind import (
     Wait,
     Write,
 )
-from queue_manager.store.records import Action, OutboxEntry, State, WorkloadRow
+from queue_manager.store.records import ENDED, Action, OutboxEntry, State, WorkloadRow
 
 log = structlog.get_logger(__name__)
 
@@ -92,7 +92,7 @@ class Executors:
         self.on_idle: Callable[[str], None] = lambda uid: None
 
     def submit(self, entry: OutboxEntry, last: WorkloadRow | None = None) -> None:
-        """Takes over an outbox row; `last` is the row of a workload that ended, which is forgotten."""
+        """Takes over an outbox row; `last` is the row it was decided with, for when the workload has ended since."""
         if entry.action is Action.SYNC:
             pending = self._pending.setdefault(entry.uid, _Pending(since=self._clock.monotonic()))
             pending.outbox.add(entry.id)
@@ -316,7 +316,9 @@ class Executors:
                 await self._message_pause(entry.uid)
             try:
                 async with self._note_slots:
-                    row = self._brain.row(entry.uid) or last
+                    row = self._brain.row(entry.uid)
+                    if row is None and last is not None and (entry.action is Action.EVENT or last.state in ENDED):
+                        row = last
                     if row is not None and self._brain.may_write():
                         await action(row, entry)
                 break

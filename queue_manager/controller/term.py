@@ -678,9 +678,9 @@ class Term:
             uid = change.row.uid
             if uid not in committed.lost:
                 self._apply(replace(change.row, version=committed.versions[uid]), planned=planned)
-        ended = {change.row.uid: change.row for change in changes if change.row.state in ENDED}
+        rows = {change.row.uid: change.row for change in changes}
         for entry in committed.outbox:
-            self.executors.submit(entry, ended.get(entry.uid))
+            self.executors.submit(entry, rows[entry.uid])
         return committed
 
     async def _read_again(self, uids: Iterable[str]) -> None:
