@@ -43,6 +43,7 @@ def create_app(
         description="Batch queues for AI training on Kubernetes.",
         docs_url=None,
         redoc_url=None,
+        responses=problems.RESPONSES,
     )
     app.state.context = Context(store, now)
     app.state.registry = registry

@@ -30,11 +30,13 @@ class Loaded:
 
 
 class Context:
-    """One per application; safe to use from several threads."""
+    """One per application; safe to use from several threads. Who changes the configuration holds `writing`, so that
+    requests to this process wait for each other instead of failing."""
 
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self.store = store
         self.now = now
+        self.writing = threading.Lock()
         self._lock = threading.Lock()
         self._loaded: Loaded | None = None
 

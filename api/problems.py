@@ -17,6 +17,25 @@ log = structlog.get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 500
+_TEXT: Mapping[str, str] = {"type": "string"}
+SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "title": "Problem",
+    "required": ["type", "title", "status"],
+    "properties": {
+        "type": _TEXT,
+        "title": _TEXT,
+        "status": {"type": "integer"},
+        "detail": _TEXT,
+        "errors": {"type": "array", "items": {"type": "object"}, "description": "All that was found, at most 500"},
+        "errorCount": {"type": "integer", "description": "How many were found"},
+    },
+}
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"description": text, "content": {MEDIA_TYPE: {"schema": SCHEMA}}}
+    for status, text in (("4XX", "The request can't be carried out"), ("5XX", "The server can't answer now"))
+}
+"""Of every operation, for the OpenAPI document."""
 
 
 class ProblemError(Exception):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, TypeVar
 
 from queue_manager.config.export import export
 from queue_manager.config.models import ConfigObject
@@ -18,6 +18,7 @@ from ..paging import Page
 from ..problems import ProblemError, not_found
 from .schemas import Applied, Document, Finding, ObjectChange, RevisionEntry
 
+T = TypeVar("T")
 Key = tuple[str, str, str]
 """(kind, namespace, name)."""
 
@@ -46,17 +47,26 @@ def apply_text(
     if prune and not owner:
         raise ProblemError(422, "Prune needs an owner", "say by `owner` whose objects may be deleted")
     result = parse(text, file)
-    for _ in range(_TRIES):
-        loaded = context.configuration()
+    wanted = {item.key for item in result.objects}
+
+    def attempt(loaded: Loaded) -> Applied:
         if expected is not None and expected != loaded.revision:
             raise stale(f"the configuration is at revision {loaded.revision}, not {expected}")
-        wanted = {item.key for item in result.objects}
         gone = [_key(row) for row in loaded.stored if prune and row.owner == owner and _key(row) not in wanted]
-        try:
-            return _write(context, loaded, result, gone, owner, reason)
-        except StaleConfiguration:
-            if expected is not None:
-                raise stale("somebody else changed it at the same time") from None
+        return _write(context, loaded, result, gone, owner, reason)
+
+    return _change(context, attempt)
+
+
+def _change(context: Context, attempt: Callable[[Loaded], T]) -> T:
+    """Tries on the newest revision until nobody else (another process) has changed it meanwhile; conditions of the
+    request are looked at anew each time."""
+    with context.writing:
+        for _ in range(_TRIES):
+            try:
+                return attempt(context.configuration())
+            except StaleConfiguration:
+                continue
     raise ProblemError(409, "Configuration changes too fast", "try again", headers={"Retry-After": "1"})
 
 
@@ -163,14 +173,14 @@ def put_object(context: Context, key: Key, text: str, if_match: str, if_none_mat
     """Creates or replaces one object: whether it is new, its revision, itself."""
     result = parse(text)
     _must_be(key, result)
-    loaded = context.configuration()
-    row = next((row for row in loaded.stored if _key(row) == key), None)
-    _check_match(row, if_match, if_none_match)
-    try:
+
+    def attempt(loaded: Loaded) -> tuple[bool, int, Document]:
+        row = next((row for row in loaded.stored if _key(row) == key), None)
+        _check_match(row, if_match, if_none_match)
         _write(context, loaded, result, (), "", "")
-    except StaleConfiguration:
-        raise stale("somebody else changed the configuration at the same time") from None
-    return row is None, *get_object(context, key)
+        return row is None, *get_object(context, key)
+
+    return _change(context, attempt)
 
 
 def _must_be(key: Key, result: ParseResult) -> None:
@@ -184,13 +194,13 @@ def _must_be(key: Key, result: ParseResult) -> None:
 
 def delete_object(context: Context, key: Key, if_match: str) -> None:
     """Deletes one object; 422 with the reasons when others need it."""
-    loaded = context.configuration()
-    row, _ = _find(loaded, key)
-    _check_match(row, if_match, "")
-    try:
+
+    def attempt(loaded: Loaded) -> None:
+        row, _ = _find(loaded, key)
+        _check_match(row, if_match, "")
         _write(context, loaded, ParseResult(), (key,), "", "")
-    except StaleConfiguration:
-        raise stale("somebody else changed the configuration at the same time") from None
+
+    _change(context, attempt)
 
 
 def etag(revision: int) -> str:

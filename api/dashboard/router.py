@@ -31,6 +31,7 @@ templates = Environment(
     lstrip_blocks=True,
 )
 templates.globals["scale"] = view.SCALE
+templates.filters["moment"] = view.moment
 
 PAGE = 100
 FILTERS = ("queue", "cohort", "state", "user", "namespace", "text", "columns", "cursor")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
 
 from queue_manager.config import human
@@ -266,6 +266,11 @@ def workload_link(namespace: str, name: str, kind: str = "") -> str:
     """Address of a workload's page."""
     path = f"/workloads/{quote(namespace, safe='')}/{quote(name, safe='')}"
     return f"{path}?{urlencode({'kind': kind})}" if kind else path
+
+
+def moment(at: datetime) -> str:
+    """A time of the past in full, UTC."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def words(reason: str, message: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import ssl
 import urllib.error
@@ -16,6 +17,7 @@ DEFAULT_SERVER = "http://127.0.0.1:8080"
 Query = Mapping[str, Any]
 NO_QUERY: Query = {}
 _HOW_TO_START = "start one with `queue-manager up`, or name another with --server URL or QM_SERVER"
+_OTHER_SERVER = "is this the URL of a Queue Manager? See --server"
 
 
 class ApiProblem(CommandError):
@@ -40,9 +42,15 @@ class Client:
     """One server. Every failure is a CommandError that says what to do."""
 
     def __init__(self, server: str, token: str = "", timeout: float = 60.0) -> None:
-        parts = urlsplit(server)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(server)
+            usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port that is no number, brackets around no address
+            usable = False
+        if not usable:
             raise CommandError(f"{server!r} is not the URL of a server", f"write it like {DEFAULT_SERVER}")
+        if not (token.isascii() and token.isprintable()):
+            raise CommandError("the token has characters that no token has", "check --token or QM_TOKEN")
         self.server = server.rstrip("/")
         self._token = token
         self._timeout = timeout
@@ -53,7 +61,7 @@ class Client:
 
     def get(self, path: str, query: Query = NO_QUERY, **more: Any) -> Any:
         """JSON of a GET; empty query values are left out, lists are repeated."""
-        return json.loads(self._request("GET", path, {**query, **more}))
+        return self._json("GET", path, {**query, **more})
 
     def text(self, path: str, query: Query = NO_QUERY) -> str:
         """Text of a GET."""
@@ -61,7 +69,7 @@ class Client:
 
     def put(self, path: str, body: str, media_type: str, query: Query = NO_QUERY) -> Any:
         """JSON of a PUT."""
-        return json.loads(self._request("PUT", path, query, body.encode(), media_type))
+        return self._json("PUT", path, query, body.encode(), media_type)
 
     def items(self, path: str, query: Query = NO_QUERY, at_most: int = 0) -> Iterator[Any]:
         """Items of a list, page after page; `at_most` 0 is all."""
@@ -76,6 +84,13 @@ class Client:
             cursor = page["next"]
             if not cursor:
                 return
+
+    def _json(self, method: str, path: str, query: Query, body: bytes | None = None, media: str = "") -> Any:
+        content = self._request(method, path, query, body, media)
+        try:
+            return json.loads(content)
+        except ValueError:
+            raise CommandError(f"{self.server} did not answer in JSON", _OTHER_SERVER) from None
 
     def _request(self, method: str, path: str, query: Query, body: bytes | None = None, media: str = "") -> bytes:
         pairs = [
@@ -102,6 +117,8 @@ class Client:
             raise self._unreachable(error.reason) from None
         except (TimeoutError, ConnectionError) as error:
             raise self._unreachable(error) from None
+        except http.client.HTTPException:
+            raise CommandError(f"{self.server} does not speak HTTP as it should", _OTHER_SERVER) from None
 
     def _problem(self, status: int, content: bytes) -> CommandError:
         try:
@@ -109,7 +126,7 @@ class Client:
         except ValueError:
             document = None
         if not isinstance(document, dict) or "title" not in document:
-            return CommandError(f"{self.server} answered {status}", "is this the URL of a Queue Manager? See --server")
+            return CommandError(f"{self.server} answered {status}", _OTHER_SERVER)
         return ApiProblem(status, document)
 
     def _unreachable(self, reason: object) -> CommandError:

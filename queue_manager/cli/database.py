@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -12,7 +13,7 @@ from queue_manager.cli.errors import CommandError
 from queue_manager.cli.output import Format, clean, print_data
 from queue_manager.store import migrate
 from queue_manager.store.binaries import EmbeddedError
-from queue_manager.store.database import Database, DatabaseError, open_database
+from queue_manager.store.database import EMBEDDED, Database, DatabaseError, open_database
 from queue_manager.store.store import Store
 
 WAIT = 10.0
@@ -27,6 +28,11 @@ def upgrade(url: str) -> None:
 
 def check(url: str, form: Format) -> None:
     """Prints every broken invariant; CommandError when there is one."""
+    folder = url.removeprefix(EMBEDDED)
+    if folder and folder != url and not Path(folder).is_dir():
+        raise CommandError(
+            f"there is no database in {folder}", "`queue-manager up` keeps its in .queue-manager/database"
+        )
     with _opened(url) as database:
         migrate.check(database.engine)
         findings = Store(database.engine).check(datetime.now(UTC))

@@ -21,6 +21,8 @@ from queue_manager.cluster.simulated.fleet import demo_jobs
 log = structlog.get_logger(__name__)
 
 EVENTS = 200
+SHOWN = 200
+LIVE = ("waiting", "held", "reserved", "starting", "running", "draining")
 WORDS: Mapping[str, str] = {
     "waiting": "waits",
     "starting": "is admitted",
@@ -56,10 +58,13 @@ class DemoView:
         self._events: deque[Mapping[str, Any]] = deque(maxlen=EVENTS)
 
     def snapshot(self) -> Snapshot:
-        """What is there now; blocks for a request or two."""
+        """What is there now; blocks for a few requests."""
         try:
             tree = self._client.get("/api/v1/tree")
-            workloads = self._client.get("/api/v1/workloads", limit="200")["items"]
+            newest = self._client.get("/api/v1/workloads", limit=SHOWN)["items"]
+            # One that has waited or run for long is not among the newest.
+            live = self._client.get("/api/v1/workloads", {"state": LIVE}, limit=SHOWN)["items"]
+            workloads = list({item["uid"]: item for item in (*newest, *live)}.values())
         except CommandError as error:
             return {"title": "Queue Manager", "url": self._url, "notes": [error.message]}
         self._note(workloads)

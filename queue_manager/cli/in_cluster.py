@@ -16,7 +16,15 @@ from starlette.routing import Route
 
 from queue_manager.cli.logs import configure_logs
 from queue_manager.cli.options import ControllerOptions, WebhookOptions
-from queue_manager.cli.roles import listen_on, open_store, process_name, run_webhook_role, serve_http, until_signalled
+from queue_manager.cli.roles import (
+    listen_on,
+    need_credentials,
+    open_store,
+    process_name,
+    run_webhook_role,
+    serve_http,
+    until_signalled,
+)
 from queue_manager.cluster.clock import SystemClock
 from queue_manager.cluster.credentials import Credentials
 from queue_manager.cluster.transport import ApiServer
@@ -40,7 +48,9 @@ def run_controller(options: ControllerOptions) -> None:
 
         async def run() -> None:
             clock = SystemClock()
-            cluster = ApiServer(Credentials.default(options.kubeconfig))
+            credentials = Credentials.default(options.kubeconfig)
+            await need_credentials(credentials)
+            cluster = ApiServer(credentials)
             controller = Controller(
                 store, cluster, holder=process_name(), clock=clock, random=Random(), lease_namespace=options.namespace
             )
@@ -80,7 +90,9 @@ def run_webhook(options: WebhookOptions) -> None:
 
 
 async def _webhook(options: WebhookOptions, store: Store) -> None:
-    cluster = ApiServer(Credentials.default(options.kubeconfig))
+    credentials = Credentials.default(options.kubeconfig)
+    await need_credentials(credentials)
+    cluster = ApiServer(credentials)
     where = in_cluster(options.namespace, options.host, options.port)
     if options.url:
         names = (*where.names, urlsplit(options.url).hostname or "localhost")

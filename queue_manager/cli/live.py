@@ -71,13 +71,16 @@ def _event_line(event: Mapping[str, Any]) -> str:
 
 def render(snapshot: Snapshot, height: int = 40) -> RenderableType:
     """One snapshot as a screen of `height` lines: what does not fit is counted, not cut off silently."""
-    tree = list(_rows(snapshot.get("tree", ())))
+    tree, left_out = _fitting(list(_rows(snapshot.get("tree", ()))), max(5, height // 2))
     notes = [Text(clean(note), style="yellow") for note in snapshot.get("notes", ())]
     events = list(snapshot.get("events", ()))[-6:]
     workloads = sorted(snapshot.get("workloads", ()), key=_interest)
-    used = 2 + len(notes) + len(tree) + 2 + (len(events) + 1 if events else 0) + 2
+    used = 2 + len(notes) + len(tree) + bool(left_out) + 2 + (len(events) + 1 if events else 0) + 2
     room = max(3, height - used)
-    parts: list[RenderableType] = [_title(snapshot), *notes, _tree_table(tree), Rule(style="dim")]
+    parts: list[RenderableType] = [_title(snapshot), *notes, _tree_table(tree)]
+    if left_out:
+        parts.append(Text(f"... and {left_out} more queues and cohorts", style="dim"))
+    parts.append(Rule(style="dim"))
     parts.append(_workload_table(workloads[:room]))
     if len(workloads) > room:
         parts.append(Text(f"... and {len(workloads) - room} more", style="dim"))
@@ -100,6 +103,21 @@ def _rows(nodes: Iterable[Mapping[str, Any]], depth: int = 0) -> Iterator[tuple[
     for node in nodes:
         yield depth, node
         yield from _rows(node.get("children", ()), depth + 1)
+
+
+def _fitting(rows: list[tuple[int, Mapping[str, Any]]], room: int) -> tuple[list[tuple[int, Mapping[str, Any]]], int]:
+    """Rows that fit, in order, and how many are left out: idle ones first, then the deepest."""
+    if len(rows) <= room:
+        return rows, 0
+    by_weight = sorted(range(len(rows)), key=lambda index: (not _is_busy(rows[index][1]), rows[index][0], index))
+    kept = sorted(by_weight[:room])
+    return [rows[index] for index in kept], len(rows) - len(kept)
+
+
+def _is_busy(node: Mapping[str, Any]) -> bool:
+    return any(node.get("workloads", {}).values()) or any(
+        cell["used"] or cell["waiting"] for cell in node.get("cells", ())
+    )
 
 
 def _headline(cells: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -166,9 +184,19 @@ def extras(cell: Mapping[str, Any]) -> Text:
 _ORDER = ("draining", "starting", "reserved", "waiting", "held", "running", "failed", "finished", "deactivated")
 
 
-def _interest(workload: Mapping[str, Any]) -> tuple[int, str]:
+_OVER = ("failed", "finished", "deactivated")
+
+
+def _interest(workload: Mapping[str, Any]) -> tuple[int, float]:
+    """What is going on before what is over; of the former the oldest first, of the latter the newest."""
     state = workload["state"]
-    return _ORDER.index(state) if state in _ORDER else len(_ORDER), str(workload.get("created", ""))
+    created = _created(workload).timestamp()
+    return _ORDER.index(state) if state in _ORDER else len(_ORDER), -created if state in _OVER else created
+
+
+def _created(workload: Mapping[str, Any]) -> datetime:
+    created = workload["created"]
+    return datetime.fromisoformat(created) if isinstance(created, str) else created
 
 
 def _workload_table(workloads: Iterable[Mapping[str, Any]]) -> Table:
@@ -177,13 +205,11 @@ def _workload_table(workloads: Iterable[Mapping[str, Any]]) -> Table:
     for ratio in (None, None, None, None, 1):
         table.add_column(no_wrap=True, overflow="ellipsis", ratio=ratio)
     for each in workloads:
-        created = each["created"]
-        since = datetime.fromisoformat(created) if isinstance(created, str) else created
         table.add_row(
             Text(each["state"], style=STATE_STYLES.get(each["state"], "")),
             clean(f"{each['namespace']}/{each['name']}"),
             Text(clean(each["queue"]), style="dim"),
-            Text(human.age(since, now), style="dim"),
+            Text(human.age(_created(each), now), style="dim"),
             Text(clean(each.get("message") or each.get("reason") or ""), style="dim"),
         )
     return table

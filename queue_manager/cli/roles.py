@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 
 from queue_manager.cli.errors import CommandError
 from queue_manager.cluster.clock import SystemClock
+from queue_manager.cluster.credentials import Credentials, CredentialsError
 from queue_manager.cluster.port import Cluster
 from queue_manager.config.compiled import Compiled, compile_objects
 from queue_manager.controller.view import WATCHED_BY_WEBHOOK, ClusterView
@@ -68,6 +69,16 @@ async def serve_http(app: ASGIApp, listening: socket.socket) -> None:
         raise
     finally:
         listening.close()
+
+
+async def need_credentials(credentials: Credentials) -> None:
+    """Raises CommandError when they can't be read at the start; later they are waited for."""
+    try:
+        await asyncio.to_thread(credentials.access)
+    except CredentialsError as error:
+        raise CommandError(
+            f"can't use the cluster's credentials: {error}", "name a kubeconfig with --kubeconfig FILE or KUBECONFIG"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ from queue_manager.cli.roles import (
     KINDS_BY_GROUP,
     ConfigurationWatch,
     listen_on,
+    need_credentials,
     open_store,
     process_name,
     run_webhook_role,
@@ -71,6 +72,8 @@ def run_up(options: UpOptions) -> None:
         raise CommandError(
             f"can't start: {error}", "choose another port with --port, another folder with --data"
         ) from error
+    if live:
+        print(f"starting on http://{options.host}:{listening.getsockname()[1]}, data in {data} ...", flush=True)
     with open_store(options.database or f"embedded:{data / 'database'}") as store, contextlib.closing(listening):
         asyncio.run(until_signalled(_up(options, store, data, listening)))
 
@@ -79,6 +82,8 @@ async def _up(options: UpOptions, store: Store, data: Path, listening: socket.so
     clock, random = SystemClock(), Random()
     simulated = SimulatedCluster(clock, random) if options.cluster is ClusterKind.SIMULATED else None
     credentials = Credentials.default(options.kubeconfig)
+    if simulated is None:
+        await need_credentials(credentials)
     cluster: Cluster = simulated or ApiServer(credentials)
     controller = Controller(store, cluster, holder=process_name(), clock=clock, random=random)
     registry = CollectorRegistry()

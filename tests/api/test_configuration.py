@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from starlette.testclient import TestClient
@@ -180,6 +181,18 @@ def test_names_with_slashes(client: TestClient):
     assert client.put("/api/v1/queues/research/speech", json=body).status_code == 201
     assert client.get("/api/v1/queues/research/speech").json() == body
     assert client.get("/api/v1/queues/research/speech/usage").json()["path"] == "company/research/speech"
+
+
+def test_those_who_write_at_once_wait_for_each_other(client: TestClient):
+    put(client, TEXT)
+
+    def work(number: int) -> list[int]:
+        body = document("Cohort", f"c{number}", {"parent": "company"})
+        path = f"/api/v1/cohorts/c{number}"
+        return [client.put(path, json=body).status_code, client.delete(path).status_code]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(16))) == [[201, 204]] * 16
 
 
 def test_lists_are_paged(client: TestClient, store: Store):

@@ -53,6 +53,14 @@ def test_openapi_document_lists_the_routes(client: TestClient):
     assert set(paths["/api/v1/config"]) == {"get", "put"}
 
 
+def test_openapi_document_tells_how_errors_look(client: TestClient):
+    document = client.get("/openapi.json").json()
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            assert set(operation["responses"]["4XX"]["content"]) == {"application/problem+json"}
+
+
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", "/nothing"), ("DELETE", "/api/v1/tree"), ("GET", "/static/nothing")]
 )

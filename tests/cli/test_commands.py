@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -148,6 +150,35 @@ def test_no_server_says_how_to_start_one(run: Run):
     assert "queue-manager up" in result.exception.hint
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "http://[::1", "http://", "foo", "ftp://x"])
+def test_what_is_no_url(run: Run, url: str):
+    result = run("queues", server=url)
+    assert isinstance(result.exception, CommandError)
+    assert "is not the URL of a server" in result.exception.message
+
+
+def test_a_token_that_can_be_none(run: Run, company: str):
+    assert isinstance(run("queues", "--token", "a\nb", server=company).exception, CommandError)
+
+
+@pytest.mark.parametrize("answer", [b"hello\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n<>", b""])
+def test_a_server_of_another_kind(run: Run, answer: bytes):
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(1000)
+            connection.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    result = run("queues", server=f"http://127.0.0.1:{listening.getsockname()[1]}")
+    thread.join()
+    listening.close()
+    assert isinstance(result.exception, CommandError)
+
+
 def test_another_program_at_the_url(run: Run, company: str):
     result = run("queues", server=f"{company}/elsewhere")
     assert result.exit_code == 1
@@ -177,6 +208,27 @@ def test_database_commands(run: Run, empty_database_url: str):
     engine = make_engine(empty_database_url)
     Store(engine).apply_configuration([], author="a", reason="", now=NOW, source="")
     engine.dispose()
+
+
+def test_a_check_makes_no_database(run: Run, tmp_path: Path):
+    result = run("db", "check", "--database", f"embedded:{tmp_path}/none")
+    assert "there is no database in" in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["controller", "webhook"])
+def test_a_role_without_credentials_says_what_to_give(run: Run, empty_database_url: str, tmp_path: Path, command: str):
+    options = ("--database", empty_database_url, "--kubeconfig", f"{tmp_path}/none", "--port", "0")
+    result = run(command, *options)
+    assert isinstance(result.exception, CommandError)
+    assert "--kubeconfig" in result.exception.hint
+
+
+def test_up_without_credentials_says_what_to_give(run: Run, empty_database_url: str, tmp_path: Path):
+    options = ("--database", empty_database_url, "--kubeconfig", f"{tmp_path}/none", "--port", "0")
+    result = run("up", "--cluster", "kubeconfig", "--data", str(tmp_path), *options)
+    assert isinstance(result.exception, CommandError)
+    assert "--kubeconfig" in result.exception.hint
 
 
 def test_database_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch):

@@ -74,6 +74,22 @@ def test_what_does_not_fit_is_counted():
     assert "more" in text
 
 
+def test_many_idle_queues_leave_room_for_the_busy_and_for_workloads():
+    idle = [{"kind": "Queue", "name": f"idle-{n}", "cells": [cell(nominal=8)], "children": []} for n in range(100)]
+    busy = {"kind": "Queue", "name": "busy", "cells": [cell(nominal=8, used=8)], "children": []}
+    text = screen({"tree": [{**NODE, "children": [*idle, busy]}], "workloads": [workload(1)]}, height=20)
+    assert len(text.splitlines()) <= 20
+    for part in ("research", "busy", "idle-0 ", "... and 92 more queues and cohorts", "team/job-1"):
+        assert part in text
+
+
+def test_what_is_over_stands_last_and_the_newest_of_it_first():
+    old, new = workload(1, "finished"), {**workload(2, "finished"), "created": AT.replace(hour=13).isoformat()}
+    text = screen({"tree": [NODE], "workloads": [old, new, workload(3), workload(4, "running")]})
+    names = ("job-3", "job-4", "job-2", "job-1")
+    assert [text.index(name) for name in names] == sorted(text.index(name) for name in names)
+
+
 def test_empty_snapshot():
     assert "Queue Manager" in screen({})
 
