@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
 from typing import Protocol
@@ -17,7 +17,6 @@ import structlog
 
 from queue_manager.cluster.clock import Backoff, Clock, rfc3339_micro
 from queue_manager.cluster.port import EVENTS, PODS, ApiError, Cluster, Object, PatchType, Query, Resource
-from queue_manager.controller.drain import unsettled
 from queue_manager.kinds.kind import (
     PREFIX,
     Done,
@@ -53,6 +52,7 @@ class Brain(Protocol):
     def observe(self, resource: Resource, obj: Object) -> None: ...
     def placement_of(self, row: WorkloadRow) -> Placement: ...
     def live_pods(self, uid: str) -> int: ...
+    def unsettled(self, uid: str, obj: Object | None) -> str: ...
     def report_drained(self, uid: str) -> None: ...
     def report_refused(self, uid: str, message: str) -> None: ...
     def report_stop_trouble(self, uid: str, message: str) -> None: ...
@@ -181,7 +181,7 @@ class Executors:
             if row is None or row.state in (State.FINISHED, State.FAILED, State.RUNNING):
                 return True
             if not self._brain.may_write():
-                return False
+                raise ApiError(0, "NotLeading", "the lease is not certain at present")
             obj = _newer(obj, self._brain.object_of(row))
             if obj is None:
                 return await self._confirm_drained(row, None) if row.state is State.DRAINING else True
@@ -232,7 +232,7 @@ class Executors:
         way; (None, refusal) when the start is refused for good and the workload is handed back."""
         kind = self._brain.kind_of(row)
         try:
-            result = await self.send(write)
+            result = await self.send(_only_to(row, kind, write))
         except ApiError as error:
             if error.not_found or error.conflict:
                 return await self._read(row, kind), ""
@@ -292,7 +292,7 @@ class Executors:
             return False
         kind = self._brain.kind_of(row)
         finished = obj is not None and kind.finished(obj) is not None
-        if not finished and unsettled(row.uid, obj, self._brain.lookup):
+        if not finished and self._brain.unsettled(row.uid, obj):
             return False
         if obj is not None:
             selector = ",".join(f"{key}={value}" for key, value in sorted(kind.pod_selector(obj).items()))
@@ -319,7 +319,9 @@ class Executors:
                     row = self._brain.row(entry.uid)
                     if row is None and last is not None and (entry.action is Action.EVENT or last.state in ENDED):
                         row = last
-                    if row is not None and self._brain.may_write():
+                    if row is not None and not self._brain.may_write():
+                        raise ApiError(0, "NotLeading", "the lease is not certain at present")
+                    if row is not None:
                         await action(row, entry)
                 break
             except ApiError as error:
@@ -394,6 +396,17 @@ class Executors:
     def forget(self, uid: str) -> None:
         """The workload ended."""
         self._annotated.pop(uid, None)
+        self.wake(uid)
+
+
+def _only_to(row: WorkloadRow, kind: Kind, write: Write) -> Write:
+    """The write, refused (as a conflict) by another object of the same name: a job may have been made anew."""
+    if write.verb != "patch" or write.resource != kind.resource or write.name != row.name:
+        return write
+    if write.patch_type is PatchType.JSON:
+        return replace(write, body=[{"op": "test", "path": "/metadata/uid", "value": row.uid}, *write.body])
+    metadata = {**(write.body.get("metadata") or {}), "uid": row.uid}
+    return replace(write, body={**write.body, "metadata": metadata})
 
 
 def _newer(one: Object | None, other: Object | None) -> Object | None:

@@ -11,6 +11,7 @@ class Owners:
 
     def __init__(self) -> None:
         self._parent: dict[str, str] = {}
+        self._children: dict[str, set[str]] = {}
 
     def learn(self, obj: Object) -> bool:
         """Notes who controls the object; True when that is news."""
@@ -18,7 +19,9 @@ class Owners:
         parent = owner["uid"] if owner else ""
         if not parent or self._parent.get(uid) == parent:
             return False
+        self.drop(uid)
         self._parent[uid] = parent
+        self._children.setdefault(parent, set()).add(uid)
         return True
 
     def root(self, uid: str) -> str:
@@ -29,7 +32,26 @@ class Owners:
             uid = parent
         return uid
 
+    def below(self, uid: str) -> set[str]:
+        """All that is known to be owned by `uid`, at any depth."""
+        found: set[str] = set()
+        todo = [uid]
+        while todo:
+            news = self._children.get(todo.pop(), set()) - found
+            found |= news
+            todo += news
+        return found
+
+    def drop(self, uid: str) -> None:
+        """Forgets who owns `uid`."""
+        parent = self._parent.pop(uid, "")
+        siblings = self._children.get(parent)
+        if siblings is not None:
+            siblings.discard(uid)
+            if not siblings:
+                del self._children[parent]
+
     def forget(self, root: str) -> None:
         """Drops every chain that ends in `root`."""
-        for uid in [uid for uid in self._parent if self.root(uid) == root]:
-            del self._parent[uid]
+        for uid in self.below(root):
+            self.drop(uid)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from queue_manager.cluster.cache import controller_of
@@ -50,7 +50,8 @@ class PodTable:
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
-        self._of_workload: dict[str, set[str]] = defaultdict(set)
+        self._of_workload: dict[str, set[str]] = {}
+        self._given_up: set[str] = set()
         self._charged: set[str] = set()
         self._foreign: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._bound: dict[str, dict[str, dict[str, int]]] = {}
@@ -77,6 +78,8 @@ class PodTable:
     def put(self, pod: Pod, workload: str, pod_set: str) -> None:
         """A pod appeared or changed."""
         old = self._entries.get(pod.uid)
+        if pod.uid in self._given_up:
+            workload, pod_set = "", ""
         new = Entry(pod, workload, pod_set)
         if old == new:
             return
@@ -84,14 +87,15 @@ class PodTable:
             self._count(old, -1)
         if pod.gone:
             self._entries.pop(pod.uid, None)
+            self._given_up.discard(pod.uid)
             if old is not None:
-                self._of_workload[old.workload].discard(pod.uid)
+                self._leave(old)
         else:
             if old is not None and old.workload != workload:
-                self._of_workload[old.workload].discard(pod.uid)
+                self._leave(old)
             self._entries[pod.uid] = new
             if workload:
-                self._of_workload[workload].add(pod.uid)
+                self._of_workload.setdefault(workload, set()).add(pod.uid)
             self._count(new, +1)
         self.dirty_workloads.update(filter(None, (workload, old.workload if old else "")))
 
@@ -101,15 +105,18 @@ class PodTable:
         if old is not None:
             self.put(replace(old.pod, gone=True), old.workload, old.pod_set)
 
-    def reassign(self, uid: str, workload: str, pod_set: str) -> None:
-        """The owner of a pod became known later than the pod."""
-        old = self._entries.get(uid)
-        if old is not None:
-            self.put(old.pod, workload, pod_set)
+    def give_up(self, workload: str) -> None:
+        """Nobody waits for the workload's pods any longer: what is left of them is foreign use of their nodes."""
+        for pod in self.pods_of(workload):
+            self._given_up.add(pod.uid)
+            self.put(pod, "", "")
 
-    def unowned(self) -> Iterable[Pod]:
-        """Pods that belong to no workload as far as known."""
-        return [entry.pod for entry in self._entries.values() if not entry.workload]
+    def _leave(self, entry: Entry) -> None:
+        pods = self._of_workload.get(entry.workload)
+        if pods is not None:
+            pods.discard(entry.pod.uid)
+            if not pods:
+                del self._of_workload[entry.workload]
 
     def charge(self, workload: str, charged: bool) -> None:
         """Says whether the workload accounts for its pods itself; if not they are foreign use."""
@@ -121,6 +128,8 @@ class PodTable:
         (self._charged.add if charged else self._charged.discard)(workload)
         for entry in entries:
             self._count(entry, +1)
+        if not charged:
+            self._bound.pop(workload, None)
 
     def _count(self, entry: Entry, sign: int) -> None:
         node = entry.pod.node
@@ -136,4 +145,6 @@ class PodTable:
         use = self._foreign[node]
         for resource, amount in entry.pod.use.items():
             use[resource] += sign * amount
+        if not any(use.values()):
+            del self._foreign[node]
         self.dirty_nodes.add(node)

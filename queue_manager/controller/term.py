@@ -7,17 +7,17 @@ of the database ends the term, and the next one reads again. There is one writer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any, TypeVar
 
 import structlog
+from sqlalchemy.exc import DataError, IntegrityError
 
-from queue_manager.cluster.clock import Clock
-from queue_manager.cluster.nodes import engine_node
+from queue_manager.cluster.clock import Backoff, Clock
 from queue_manager.cluster.port import (
     JOB_SETS,
     JOBS,
@@ -27,15 +27,18 @@ from queue_manager.cluster.port import (
     PODS,
     RUNTIME_CLASSES,
     TRAIN_JOBS,
+    ApiError,
     Cluster,
     EventType,
     Object,
     Resource,
 )
 from queue_manager.config.compiled import compile_objects
+from queue_manager.controller.drain import unsettled
 from queue_manager.controller.executor import Executors
 from queue_manager.controller.explanations import explanation_of, unknown_queue
 from queue_manager.controller.intake import Intake, merged, resolved_again, with_reclaimed
+from queue_manager.controller.lost_nodes import given_up, readable_node
 from queue_manager.controller.news import differs
 from queue_manager.controller.owners import Owners
 from queue_manager.controller.pod_table import Pod, PodTable, read_pod
@@ -77,6 +80,9 @@ from queue_manager.store.store import Store
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+LONGEST_PAUSE = 60.0
+"""Seconds after which the loop looks round although nothing happened."""
+PARALLEL_READS = 16
 BATCH = 0.005
 """Seconds in which events are gathered into one decision."""
 SETTLE = 0.1
@@ -138,6 +144,11 @@ class Term:
         self._events = asyncio.Event()
         self._reload = True
         self._left_over: list[OutboxEntry] = []
+        self._stored_nodes: set[str] = set()
+        self._later: set[str] = set()
+        self._later_at = 0.0
+        self._later_pauses = Backoff(random, first=1.0, greatest=60.0)
+        self._drains_at = 0.0
         self._adopting = False
         self._drained: set[str] = set()
         self._refused: dict[str, str] = {}
@@ -187,18 +198,35 @@ class Term:
         """Pods that have not ended."""
         return self.pods.live(uid)
 
+    def unsettled(self, uid: str, obj: Object | None) -> str:
+        """What can still make pods for the workload, in words; "" when nothing can."""
+        if found := unsettled(uid, obj, self.view):
+            return found
+        # A deleted job's JobSet is collected before its Jobs.
+        for child in sorted(self._owners.below(uid)) if obj is None else ():
+            left = self.view.by_uid(JOBS, child) or self.view.by_uid(JOB_SETS, child)
+            if left is not None:
+                return f"{left['kind']} {left['metadata']['name']} is not deleted yet"
+        return ""
+
     def report_drained(self, uid: str) -> None:
         """An executor proved that no pod is left."""
-        self._drained.add(uid)
-        self._touch(uid)
+        if uid in self.rows:
+            self._drained.add(uid)
+            self._touch(uid)
 
     def report_refused(self, uid: str, message: str) -> None:
         """An executor found that the start is refused for good."""
-        self._refused[uid] = message
-        self._touch(uid)
+        row = self.rows.get(uid)
+        if row is not None and row.state is State.STARTING:
+            self._refused[uid] = message
+            self._touch(uid)
 
     def report_stop_trouble(self, uid: str, message: str) -> None:
         """An executor can't stop a workload, or not as usual; said once for each message."""
+        row = self.rows.get(uid)
+        if row is None or row.state is not State.DRAINING:
+            return
         told = self._told_troubles.setdefault(uid, set())
         if message not in told:
             told.add(message)
@@ -213,7 +241,7 @@ class Term:
         """Before a start: whether the object still asks for what was admitted (by Trainer's snapshot, if any)."""
         kind = self.kind_of(row)
         if kind.resource == TRAIN_JOBS:
-            await self.view.read_snapshot(obj)
+            await self.view.read_snapshot(obj, ask_again=True)
         try:
             resolved = kind.resolve(obj, self.view)
         except Unresolvable:
@@ -242,7 +270,7 @@ class Term:
         elif resource == NODES:
             self._dirty_nodes.add(obj["metadata"]["name"])
         elif resource in CHILDREN or resource == TRAIN_JOBS:
-            self._job_event(resource, obj)
+            self._job_event(obj, deleted=kind is EventType.DELETED)
         elif resource in (NAMESPACES, LIMIT_RANGES):
             namespace = obj["metadata"].get("namespace") or obj["metadata"]["name"]
             self._touch_where(lambda row: row.namespace == namespace)
@@ -259,13 +287,16 @@ class Term:
         for kind in KINDS:
             self._dirty.update(obj["metadata"]["uid"] for obj in self.view.list(kind.resource, namespace))
 
-    def _job_event(self, resource: Resource, obj: Object) -> None:
+    def _job_event(self, obj: Object, *, deleted: bool) -> None:
         uid = obj["metadata"]["uid"]
         if self._owners.learn(obj):
             root = self._owners.root(uid)
             for pod in self.pods.pods_of(uid):
                 self._place_pod(pod, root)
-        self._touch(self._owners.root(uid))
+        root = self._owners.root(uid)
+        if deleted and root not in self.rows:
+            self._owners.drop(uid)
+        self._touch(root)
 
     def _pod_event(self, obj: Object, *, deleted: bool) -> None:
         if deleted:
@@ -304,6 +335,7 @@ class Term:
         for row in await self._db(self._store.load_workloads):
             self.rows[row.uid] = row
         self._left_over.extend(await self._db(self._store.pending_outbox))
+        self._stored_nodes.update(node.name for node in await self._db(self._store.load_nodes))
         self._adopting = await self._db(self._store.fact, "adopted") is None
         log.info(
             "state read", workloads=len(self.rows), revision=self.compiled.configuration.revision, epoch=self.epoch
@@ -319,6 +351,9 @@ class Term:
         """All caches are filled: tell the engine everything, then look at every object and every row once."""
         for node in self.view.all(NODES):
             self._dirty_nodes.add(node["metadata"]["name"])
+        # Nodes that went while nobody led are still in the store.
+        self._nodes_to_save |= self._stored_nodes
+        self._stored_nodes.clear()
         for row in self.rows.values():
             self._tell_engine(None, row)
         for pod in list(self.view.all(PODS)):
@@ -338,9 +373,12 @@ class Term:
         if self._reload:
             await self._load_configuration()
             self._touch_where(lambda row: row.state in (State.WAITING, State.HELD))
+            if self._adopting:
+                self.sweep()
+        self._take_due()
         self._refresh_nodes()
         await self._reconcile()
-        if self._adopting:
+        if self._adopting and not self._later and self.compiled.configuration.queues:
             await self._db(self._store.put_fact, "adopted", {"at": self._clock.now().isoformat()})
             self._adopting = False
         await self._cycle()
@@ -352,7 +390,7 @@ class Term:
     async def _wait_for_events(self) -> None:
         """Sleeps until an event, or until a workload's backoff ends; then gathers events for a moment."""
         if not self._events.is_set():
-            pause = self._until_next_backoff()
+            pause = self._until_something_is_due()
             waiter = asyncio.ensure_future(self._events.wait())
             timer = asyncio.ensure_future(self._clock.sleep(pause))
             try:
@@ -362,11 +400,33 @@ class Term:
                 timer.cancel()
         await self._clock.sleep(BATCH)
 
-    def _until_next_backoff(self) -> float:
-        now = self._clock.now()
-        times = [row.not_before for row in self.rows.values() if row.not_before and row.state is State.WAITING]
-        ahead = [moment for moment in times if moment > now]
-        return min(60.0, (min(ahead) - now).total_seconds() + 0.001) if ahead else 60.0
+    def _until_something_is_due(self) -> float:
+        """Seconds until a workload's backoff ends, or something is to be looked at again; a minute at most."""
+        pause = LONGEST_PAUSE
+        if (backoff := self.engine.wake_at()) is not None:
+            pause = min(pause, (backoff - to_microseconds(self._clock.now())) / 1_000_000 + 0.001)
+        if self._later:
+            pause = min(pause, self._later_at - self._clock.monotonic())
+        return max(0.0, pause)
+
+    def _take_due(self) -> None:
+        """Marks what could not be looked at before, and once in a while what drains: time alone may release it."""
+        now = self._clock.monotonic()
+        if self._later and now >= self._later_at:
+            self._dirty |= self._later
+            self._later.clear()
+        if now >= self._drains_at:
+            self._drains_at = now + LONGEST_PAUSE
+            self._touch_where(lambda row: row.state is State.DRAINING)
+
+    def _look_later(self, uids: Collection[str]) -> None:
+        if not uids:
+            if not self._later:
+                self._later_pauses.reset()
+            return
+        if not self._later:
+            self._later_at = self._clock.monotonic() + self._later_pauses.next()
+        self._later.update(uids)
 
     def outbox_age(self) -> float:
         """Seconds that the oldest action not done has been waiting."""
@@ -400,7 +460,7 @@ class Term:
             if found is None:
                 self.engine.remove_node(name)
             else:
-                self.engine.upsert_node(engine_node(found, self.pods.foreign(name)))
+                self.engine.upsert_node(readable_node(found, self.pods.foreign(name)))
         self._nodes_to_save |= names
         self._dirty_nodes.clear()
         self.pods.dirty_nodes.clear()
@@ -414,13 +474,20 @@ class Term:
     async def save_nodes(self) -> None:
         """Keeps nodes and foreign use in the store, for plans and explanations made elsewhere."""
         names, self._nodes_to_save = self._nodes_to_save, set()
+        try:
+            await self._save_nodes(sorted(names))
+        except BaseException:
+            self._nodes_to_save |= names
+            raise
+
+    async def _save_nodes(self, names: Sequence[str]) -> None:
         rows, removed = [], []
-        for name in sorted(names):
+        for name in names:
             found = self.view.get(NODES, "", name)
             if found is None:
                 removed.append(name)
                 continue
-            node = engine_node(found)
+            node = readable_node(found, {})
             rows.append(
                 NodeRow(
                     name=name,
@@ -440,20 +507,61 @@ class Term:
     async def _reconcile(self) -> None:
         """Follows what the cluster shows: new jobs, changed jobs, starts confirmed, ends, drains."""
         uids, self._dirty = sorted(self._dirty), set()
+        failed = await self._read_snapshots(uids)
         changes = []
         for uid in uids:
             row = self.rows.get(uid)
+            if uid in failed:
+                continue
             try:
                 change = await self._change_of(uid, row)
             except Exception:
-                log.exception("could not look at a workload; it stays as it is", workload=uid)
+                log.exception("could not look at a workload; it stays as it is, and is looked at later", workload=uid)
+                failed.add(uid)
                 continue
             if change is not None:
                 changes.append(change)
+            elif row is not None and row.state in (State.STARTING, State.DRAINING):
+                # Whatever the outbox says: these states end by what an executor does.
+                self.executors.submit(sync(row))
             elif row is not None:
                 self.executors.wake(uid)
-        if changes:
-            await self._commit(changes)
+        failed |= await self._commit_readable(changes)
+        self._look_later(failed)
+
+    async def _commit_readable(self, changes: Sequence[Change]) -> set[str]:
+        """Commits together or, where the database takes one for nonsense, one by one; answers what is refused."""
+        try:
+            if changes:
+                await self._commit(changes)
+            return set()
+        except (DataError, IntegrityError, ValueError) as error:
+            if len(changes) == 1:
+                log.error("a change is refused; it is tried later", workload=changes[0].row.uid, error=str(error))
+                return {changes[0].row.uid}
+        return {uid for change in changes for uid in await self._commit_readable([change])}
+
+    async def _read_snapshots(self, uids: Sequence[str]) -> set[str]:
+        """Asks for the snapshots that TrainJobs among these lack, several at once; answers where that failed."""
+        failed: set[str] = set()
+        slots = asyncio.Semaphore(PARALLEL_READS)
+
+        async def read(uid: str, obj: Object) -> None:
+            try:
+                async with slots:
+                    await self.view.read_snapshot(obj)
+            except ApiError as error:
+                log.info("snapshot not read", workload=uid, error=str(error))
+                failed.add(uid)
+
+        wanted = []
+        for uid in uids:
+            row, obj = self.rows.get(uid), self.view.by_uid(TRAIN_JOBS, uid)
+            waits = row.state in (State.WAITING, State.HELD) if row is not None else True
+            if obj is not None and waits and self.view.lacks_snapshot(obj) and self.intake.is_managed(obj):
+                wanted.append(read(uid, obj))
+        await asyncio.gather(*wanted)
+        return failed
 
     async def _change_of(self, uid: str, row: WorkloadRow | None) -> Change | None:
         obj, kind = self._find(uid, row)
@@ -498,7 +606,8 @@ class Term:
         if obj is None:
             drained = live == 0 and row.uid in self._drained
             charge = self.engine.charge_of(row.uid)
-            return Facts(now=now, exists=False, live_pods=live, drained=drained, charge=charge)
+            lost = self._lost_nodes(row, obj, now)
+            return Facts(now=now, exists=False, live_pods=live, drained=drained, charge=charge, lost_nodes=lost)
         finished = kind.finished(obj)
         drained = live == 0 and (finished is not None or row.uid in self._drained)
         placed = False
@@ -509,7 +618,7 @@ class Term:
                 placed = isinstance(kind.next_start(obj, self.placement_of(row), self.view), Done)
         return Facts(
             now=now,
-            exists=True,
+            exists=row.state in CHARGED or not obj["metadata"].get("deletionTimestamp"),
             suspended=kind.is_suspended(obj),
             placed=placed,
             finished=finished,
@@ -517,6 +626,25 @@ class Term:
             drained=drained,
             managed=self.intake.is_managed(obj),
             charge=self.engine.charge_of(row.uid),
+            lost_nodes=self._lost_nodes(row, obj, now),
+        )
+
+    def _lost_nodes(self, row: WorkloadRow, obj: Object | None, now: datetime) -> tuple[str, ...]:
+        """Nodes whose pods nobody will ever report gone, once nothing else keeps a draining workload (design, 5)."""
+        if row.state is not State.DRAINING or row.admission is None or row.admission.evicted_at is None:
+            return ()
+        pods = self.pods.pods_of(row.uid)
+        timeout = timedelta(microseconds=self.compiled.settings.drain_timeout)
+        if not pods or now - row.admission.evicted_at < timeout:
+            return ()
+        if obj is not None and self.kind_of(row).finished(obj) is None and self.unsettled(row.uid, obj):
+            return ()
+        return given_up(
+            [pod.node for pod in pods],
+            lambda name: self.view.get(NODES, "", name),
+            row.admission.evicted_at,
+            now,
+            timeout,
         )
 
     def _charge_facts(self, row: WorkloadRow, now: datetime) -> Facts:
@@ -534,7 +662,9 @@ class Term:
         row = self.intake.read(obj, kind)
         if ended is not None:
             row = replace(row, version=ended.version, attempt=ended.attempt)
-        if self._adopting and not kind.is_suspended(obj):
+        if self._adopting and self.compiled.settings.adopt and not kind.is_suspended(obj):
+            if not self.compiled.configuration.queues:
+                return None  # nobody has said yet what queues there are: what runs is left alone
             adopted = self._adopt(row)
             if adopted is not None:
                 return adopted
@@ -570,6 +700,8 @@ class Term:
             await self.view.read_snapshot(obj)
         fresh = merged(row, self.intake.read(obj, kind))
         if fresh is None:
+            if row.state is State.WAITING and row.queue:
+                self.engine.upsert_workload(self._workload(row))  # the labels of its namespace are not in the row
             if not kind.is_suspended(obj):
                 self.executors.submit(sync(row))
             return None
@@ -623,6 +755,7 @@ class Term:
         except BaseException:
             self.engine.revoke()
             raise
+        self._count(plan, committed)
         if committed.lost:
             log.info("plan lost rows", lost=sorted(committed.lost))
 
@@ -631,37 +764,37 @@ class Term:
         for decided in plan.evictions:
             row = self.rows[decided.uid]
             changes.append(evict(row, decided, self.rows.get(decided.by), self._charge_facts(row, now)))
-            self.counters.evictions += 1
-            log.info(
-                "evicted",
-                workload=row.uid,
-                name=f"{row.namespace}/{row.name}",
-                reason=decided.reason.value,
-                by=decided.by,
-            )
         admitted = {admission.uid for admission in plan.admissions}
         for admission in plan.admissions:
             row = self.rows[admission.uid]
             changes.append(admit(row, admission, now))
-            self.counters.admissions += 1
-            log.info(
-                "admitted",
-                workload=row.uid,
-                name=f"{row.namespace}/{row.name}",
-                queue=admission.queue,
-                attempt=row.attempt + 1,
-            )
         for waiting in plan.waiting:
             row = self.rows[waiting.uid]
             if waiting.uid in admitted or row.state is not State.WAITING:
                 continue
-            fresh = replace(row, reason=waiting.reason.value, message=waiting.message)
+            # Who backs off was told before why, and until when.
+            keeps = waiting.reason is Reason.BACKOFF and row.message
+            fresh = replace(row, reason=waiting.reason.value, message=row.message if keeps else waiting.message)
             outbox = [annotate(fresh)] if row.reason != fresh.reason or row.message != fresh.message else []
             if row.reason != fresh.reason and waiting.reason in HOPELESS:
                 outbox.append(event(fresh, "Waiting", fresh.message, warning=True))
             explanation = explanation_of(waiting, row, self.rows, now)
             changes.append(Change(row=fresh, outbox=tuple(outbox), explanation=explanation))
         return changes
+
+    def _count(self, plan: Plan, committed: Committed) -> None:
+        for eviction in plan.evictions:
+            row = self.rows.get(eviction.uid)
+            if row is not None and eviction.uid in committed.versions:
+                self.counters.evictions += 1
+                name, reason = f"{row.namespace}/{row.name}", eviction.reason.value
+                log.info("evicted", workload=row.uid, name=name, reason=reason, by=eviction.by)
+        for admission in plan.admissions:
+            row = self.rows.get(admission.uid)
+            if row is not None and admission.uid in committed.versions:
+                self.counters.admissions += 1
+                name = f"{row.namespace}/{row.name}"
+                log.info("admitted", workload=row.uid, name=name, queue=admission.queue, attempt=row.attempt)
 
     async def _commit(self, changes: Sequence[Change], *, planned: bool = False) -> Committed:
         """Writes the changes, then tells memory, engine and executors what won; losers are read again."""
@@ -692,12 +825,14 @@ class Term:
             else:
                 self._tell_engine(old, row)
                 self.rows[uid] = row
+                self.pods.charge(uid, row.state in CHARGED)
             self._touch(uid)
 
     def _apply(self, row: WorkloadRow, *, planned: bool) -> None:
         old = self.rows.get(row.uid)
         if row.state in ENDED:
             self._tell_engine(old, row)
+            self.pods.give_up(row.uid)
             self._forget(row.uid)
             return
         self.rows[row.uid] = row
@@ -707,10 +842,14 @@ class Term:
         if not planned:
             self._tell_engine(old, row)
         self.pods.charge(row.uid, row.state in CHARGED)
+        if old is not None and old.state is State.DRAINING and row.state is not State.DRAINING:
+            self.pods.give_up(row.uid)
         if row.state not in CHARGED or (old is not None and old.attempt != row.attempt):
             self._drained.discard(row.uid)
-        if old is None or old.state is not row.state:
+        if old is None or old.state is not row.state or old.after_drain is not row.after_drain:
             self._touch(row.uid)
+        if row.state is not State.STARTING:
+            self._refused.pop(row.uid, None)
         if row.state is State.RUNNING:
             self._refusals.pop(row.uid, None)
         if row.state is not State.DRAINING:
@@ -727,6 +866,7 @@ class Term:
         self._owners.forget(uid)
         self._drained.discard(uid)
         self._refusals.pop(uid, None)
+        self._refused.pop(uid, None)
         self._forget_troubles(uid)
         self.executors.forget(uid)
 
@@ -789,8 +929,8 @@ class Term:
     async def _settle_outbox(self) -> None:
         executors = self.executors
         done, executors.done = executors.done, []
-        if done:
-            await self._db(self._store.outbox_done, self.epoch, [id_ for id_ in done if id_], self._clock.now())
+        if ids := [id_ for id_ in done if id_]:
+            await self._db(self._store.outbox_done, self.epoch, ids, self._clock.now())
         failed, executors.failed = executors.failed, []
         for id_, error, until in failed:
             if id_:

@@ -29,6 +29,7 @@ SUSPENDED_BY_USER = "SuspendedByUser"
 START_REFUSED = "StartRefused"
 STOP_REFUSED = "StopRefused"
 PLACEMENT_LOST = "PlacementLost"
+NODES_LOST = "NodesLost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Facts:
 
     `exists`: the job object is there. `placed`: it is unsuspended with the placement of the row's admission.
     `live_pods`: pods that have not ended, terminating ones included. `drained`: no pod is left and none can come.
-    `charge`: what the workload is charged now, loans taken off.
+    `charge`: what the workload is charged now, loans taken off. `lost_nodes`: all pods that are left are on these, and
+    nobody waits for them any longer.
     """
 
     now: datetime
@@ -49,6 +51,7 @@ class Facts:
     drained: bool = False
     managed: bool = True
     charge: Mapping[Cell, int] = field(default_factory=dict)
+    lost_nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +186,11 @@ def finish(row: WorkloadRow, facts: Facts, state: State, cause: str, message: st
         finished_at=facts.now,
     )
     outbox = (event(over, "Finished", message), annotate(over)) if facts.exists else ()
-    return Change(row=over, ledger=(), outbox=outbox)
+    changed = over.pod_groups != row.pod_groups
+    return Change(row=over, ledger=(), outbox=outbox, request_changed=changed)
 
 
-def release(row: WorkloadRow, now: datetime) -> Change:
+def release(row: WorkloadRow) -> Change:
     """draining -> the state decided when draining began; nothing is charged any more."""
     assert row.after_drain is not None
     after = row.after_drain
@@ -204,7 +208,8 @@ def release(row: WorkloadRow, now: datetime) -> Change:
         outbox.append(sync(freed))
     if again:
         outbox.append(event(freed, "Queued", f"All its pods are gone; it waits in queue {freed.queue} again"))
-    return Change(row=freed, ledger=(), outbox=tuple(outbox))
+    changed = freed.pod_groups != row.pod_groups
+    return Change(row=freed, ledger=(), outbox=tuple(outbox), request_changed=changed)
 
 
 def unreclaimed(groups: tuple[PodGroup, ...]) -> tuple[PodGroup, ...]:
@@ -268,6 +273,10 @@ def charged_state(row: WorkloadRow, facts: Facts) -> Change | None:
 
 def draining(row: WorkloadRow, facts: Facts) -> Change | None:
     """draining: a job that ends meanwhile does not queue again; released when drained."""
+    if row.after_drain is State.HELD and row.reason == SUSPENDED_BY_USER and facts.exists and not facts.suspended:
+        message = "Its user resumed it: it queues again once its pods are gone"
+        resumed = replace(row, after_drain=State.WAITING, reason="ResumedByUser", message=message)
+        return Change(row=resumed, outbox=(sync(resumed), annotate(resumed)))
     if row.after_drain not in (State.FINISHED, State.FAILED):
         end = ended(row, facts)
         if end is not None:
@@ -277,7 +286,17 @@ def draining(row: WorkloadRow, facts: Facts) -> Change | None:
                     row, after_drain=state, reason=cause, message=message, finished_at=facts.now, not_before=None
                 )
             )
-    return release(row, facts.now) if facts.drained else None
+    if facts.drained:
+        return release(row)
+    return give_up(row, facts.lost_nodes) if facts.lost_nodes else None
+
+
+def give_up(row: WorkloadRow, nodes: Sequence[str]) -> Change:
+    """draining -> as `release`, although pods are left on nodes that are deleted or not ready."""
+    change = release(row)
+    named = ", ".join(nodes[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")
+    message = f"Its quota is released although pods of it are left on nodes that are lost: {named}"
+    return replace(change, outbox=(*change.outbox, event(change.row, NODES_LOST, message, warning=True)))
 
 
 TRANSITIONS: Mapping[State, Callable[[WorkloadRow, Facts], Change | None]] = {

@@ -99,6 +99,7 @@ class ClusterView:
         self._on_event = on_event
         self._own: dict[tuple[Resource, str, str], Object] = {}
         self._snapshots: dict[tuple[str, str], Object] = {}
+        self._without: dict[tuple[str, str], tuple[str, str]] = {}
         self.reflectors = {
             resource: Reflector(
                 cluster,
@@ -136,6 +137,7 @@ class ClusterView:
             del self._own[key]
         if event is EventType.DELETED and resource == TRAIN_JOBS:
             self._snapshots.pop(key_of(obj), None)
+            self._without.pop(key_of(obj), None)
         self._on_event(resource, event, new, old)
 
     def observe(self, resource: Resource, obj: Object) -> None:
@@ -184,19 +186,35 @@ class ClusterView:
                 return found
         return None
 
-    async def read_snapshot(self, train_job: Object) -> bool:
-        """Reads Trainer's snapshot of the runtime unless it is known; True when it became known now."""
+    def lacks_snapshot(self, train_job: Object) -> bool:
+        """Whether it is worth asking for Trainer's snapshot: not known, and not asked for in this state of the job."""
         key = key_of(train_job)
-        if key in self._snapshots:
+        return key not in self._snapshots and self._without.get(key) != _state_of(train_job)
+
+    async def read_snapshot(self, train_job: Object, *, ask_again: bool = False) -> bool:
+        """Reads Trainer's snapshot of the runtime unless it is known; True when it became known now.
+
+        Asked for once in each state of the job (Trainer writes its status after it made the snapshot), or `ask_again`.
+        """
+        key = key_of(train_job)
+        if key in self._snapshots or not (ask_again or self.lacks_snapshot(train_job)):
             return False
+        self._without.pop(key, None)
         try:
             found = await self._cluster.get(CONFIG_MAPS, key[0], key[1] + SNAPSHOT_SUFFIX)
         except ApiError as error:
-            if error.not_found or error.status == 403:
-                return False
-            raise
+            if not (error.not_found or error.status == 403):
+                raise
+            self._without[key] = _state_of(train_job)
+            return False
         owners = found["metadata"].get("ownerReferences") or ()
         if not any(owner.get("uid") == train_job["metadata"]["uid"] for owner in owners):
+            self._without[key] = _state_of(train_job)
             return False
         self._snapshots[key] = found
         return True
+
+
+def _state_of(obj: Object) -> tuple[str, str]:
+    metadata = obj["metadata"]
+    return metadata.get("uid", ""), metadata.get("resourceVersion", "")

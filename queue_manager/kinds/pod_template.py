@@ -13,6 +13,8 @@ from queue_manager.kinds.kind import Lookup, Unresolvable
 
 Amounts = dict[str, int]
 CPU_AND_MEMORY = ("cpu", "memory")
+MOST_PODS = 2**31 - 1
+"""Of one pod set: what Kubernetes and the database count with."""
 
 
 @dataclass(slots=True)
@@ -85,7 +87,10 @@ def pod_shape(template: View, name: str, defaults: Defaults) -> PodShape:
 
 
 def with_count(shape: PodShape, count: int, stages: tuple[int, int] = (0, 0), reclaimed: int = 0) -> PodSet:
-    """The pod set of that shape; `reclaimed` is kept within `count`."""
+    """The pod set of that shape; `reclaimed` is kept within `count`. Raises Unresolvable beyond `MOST_PODS`."""
+    if count > MOST_PODS:
+        message = f"{shape.pod_set.name}: {count} pods are more than the {MOST_PODS} that can be counted"
+        raise Unresolvable("TooManyPods", "spec", message)
     return replace(shape.pod_set, count=count, stages=stages, reclaimed=max(0, min(reclaimed, count)))
 
 

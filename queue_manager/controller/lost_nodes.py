@@ -1,0 +1,53 @@
+"""Pods whose end nobody will ever report: those on nodes that are deleted or not ready (design, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+
+from queue_manager.cluster.clock import parse_rfc3339
+from queue_manager.cluster.nodes import engine_node, is_ready
+from queue_manager.cluster.port import Object
+from queue_manager.engine.configuration import Node
+
+
+def given_up(
+    nodes: Iterable[str],
+    find: Callable[[str], Object | None],
+    draining_since: datetime,
+    now: datetime,
+    timeout: timedelta,
+) -> tuple[str, ...]:
+    """The lost nodes of a draining workload whose quota may be released, () while some pod may still be heard of.
+
+    `nodes` are the nodes of its pods that have not ended, "" for a pod that is bound nowhere. Each must have been
+    deleted or not ready for `timeout`; a deleted node's time counts from the beginning of draining, as nobody keeps it.
+    """
+    lost = set()
+    for name in nodes:
+        node = find(name) if name else None
+        if not name or (node is not None and is_ready(node)):
+            return ()
+        since = max(draining_since, _silent_since(node)) if node is not None else draining_since
+        if now - since < timeout:
+            return ()
+        lost.add(name)
+    return tuple(sorted(lost))
+
+
+def _silent_since(node: Object) -> datetime:
+    """When a node stopped to be ready; long ago if it was never heard of."""
+    for condition in (node.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "Ready" and condition.get("lastTransitionTime"):
+            return parse_rfc3339(condition["lastTransitionTime"])
+    return datetime.min.replace(tzinfo=UTC)
+
+
+def readable_node(node: Object, foreign: Mapping[str, int]) -> Node:
+    """The engine's view of a node; one with an amount that can't be read offers nothing."""
+    try:
+        return engine_node(node, foreign)
+    except ValueError:
+        return Node(
+            name=node["metadata"]["name"], labels=node["metadata"].get("labels") or {}, allocatable={}, ready=False
+        )
