@@ -11,6 +11,7 @@ install: $(STAMP)
 $(STAMP): requirements/dev.txt pyproject.toml
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or newer is needed, this is " + sys.version'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing what requirements/dev.txt pins into $(VENV): a minute or two"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $(STAMP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -73,6 +74,8 @@ def show_workloads(client: Client, query: Mapping[str, Any], limit: int, form: F
     )
     columns = ("WORKLOAD", "KIND", "QUEUE", "PRIORITY", "STATE", "AGE", "WHY")
     print_table(columns, rows, right=("PRIORITY", "AGE"), give_way="WHY")
+    if not items:
+        print("no workload matches", file=sys.stderr)
 
 
 def show_explanation(client: Client, workload: str, kind: str, form: Format) -> None:

@@ -106,6 +106,10 @@ def test_workloads(run: Run, company: str):
     assert not any(line.endswith(" ") for line in lines)
 
 
+def test_no_workload_at_all_is_said(run: Run, company: str):
+    assert run("workloads", "--queue", "nlpp", server=company).stderr == "no workload matches\n"
+
+
 def test_workloads_as_yaml_with_a_limit(run: Run, company: str):
     found = yaml.safe_load(run("workloads", "--limit", "3", "-o", "yaml", server=company).stdout)
     assert [item["name"] for item in found["items"]] == ["held", "later", "blocked"]
