@@ -89,8 +89,7 @@ class Controller:
         while True:
             try:
                 if await self._acquire():
-                    backoff.reset()
-                    await self._lead()
+                    await self._lead(backoff)
                 else:
                     await self._clock.sleep(RENEW / 2)
                     continue
@@ -107,7 +106,7 @@ class Controller:
             return False
         return True
 
-    async def _lead(self) -> None:
+    async def _lead(self, backoff: Backoff) -> None:
         log.info("leading", epoch=self._lease.epoch)
         self.term = Term(
             self._store,
@@ -121,14 +120,19 @@ class Controller:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._renew())
+                group.create_task(self._renew_kubernetes_lease())
                 group.create_task(self._listen(self.term))
                 group.create_task(self._timed(self.term, self._store, self._in_thread, self._clock))
                 group.create_task(self.term.run())
         finally:
+            if self.term.ready:
+                # A term that fails before it has caught up is not begun again at once: each reads the whole cluster.
+                backoff.reset()
             self.term = None
-            with suppress(SQLAlchemyError, ApiError):
+            with suppress(SQLAlchemyError):
                 await self._lease.give_up()
-                if self._kubernetes_lease is not None:
+            if self._kubernetes_lease is not None:
+                with suppress(ApiError):
                     await self._kubernetes_lease.give_up()
 
     async def _renew(self) -> None:
@@ -136,7 +140,20 @@ class Controller:
             await self._clock.sleep(RENEW)
             if not await self._lease.renew():
                 raise LostLease("another process took the database lease")
-            if self._kubernetes_lease is not None and not await self._kubernetes_lease.acquire():
+
+    async def _renew_kubernetes_lease(self) -> None:
+        """Beside the database lease, which must not wait for an API server that does not answer. While that is away
+        nobody can take the Lease, nor can we write anything that it guards."""
+        while self._kubernetes_lease is not None:
+            await self._clock.sleep(RENEW)
+            try:
+                kept = await self._kubernetes_lease.acquire()
+            except ApiError as error:
+                if not error.transient:
+                    raise
+                log.warning("the Kubernetes Lease is not renewed", error=str(error))
+                continue
+            if not kept:
                 raise LostLease("another process took the Kubernetes Lease")
 
     async def _listen(self, term: Term) -> None:

@@ -77,6 +77,12 @@ class KubernetesLease:
 
     async def acquire(self) -> bool:
         """Takes or prolongs the Lease; False while another holder's is valid."""
+        taken = await self._acquire()
+        # Somebody wrote between our read and our write, which need not be another holder: once more.
+        return await self._acquire() is True if taken is None else taken
+
+    async def _acquire(self) -> bool | None:
+        """None when the Lease changed meanwhile."""
         now = self._clock.now()
         try:
             lease = await self._cluster.get(LEASES, self._namespace, self._name)
@@ -97,11 +103,11 @@ class KubernetesLease:
             await self._cluster.patch(LEASES, self._namespace, self._name, body, PatchType.MERGE)
         except ApiError as error:
             if error.conflict:
-                return False
+                return None
             raise
         return True
 
-    async def _create(self, now: datetime) -> bool:
+    async def _create(self, now: datetime) -> bool | None:
         body: Object = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -112,7 +118,7 @@ class KubernetesLease:
             await self._cluster.create(LEASES, self._namespace, body)
         except ApiError as error:
             if error.conflict:
-                return False
+                return None
             raise
         return True
 
@@ -125,6 +131,12 @@ class KubernetesLease:
         }
 
     async def give_up(self) -> None:
-        """Lets the next one lead at once."""
-        body: Object = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
+        """Lets the next one lead at once. A Lease that somebody else has taken stays theirs."""
+        lease = await self._cluster.get(LEASES, self._namespace, self._name)
+        if (lease.get("spec") or {}).get("holderIdentity") != self._holder:
+            return
+        body: Object = {
+            "metadata": {"resourceVersion": lease["metadata"]["resourceVersion"]},
+            "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
+        }
         await self._cluster.patch(LEASES, self._namespace, self._name, body, PatchType.MERGE)

@@ -112,6 +112,7 @@ def make_engine(url: str | URL, *, pool_size: int = 10, name: str = "queue-manag
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,
+            "tcp_user_timeout": 30_000,  # ms; keepalives notice nothing while something sent is not acknowledged
         },
     )
 

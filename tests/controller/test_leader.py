@@ -6,11 +6,14 @@ import asyncio
 from contextlib import suppress
 from datetime import timedelta
 from random import Random
+from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
-from queue_manager.cluster.port import LEASES, NAMESPACES
+from queue_manager.cluster.port import LEASES, NAMESPACES, Object, Resource
 from queue_manager.cluster.simulated import SimulatedCluster, VirtualClock
+from queue_manager.cluster.simulated.faults import Fault, Planned, PlannedFaults
 from queue_manager.controller.controller import Controller
 from queue_manager.controller.leader import LEASE, TTL, DatabaseLease, KubernetesLease
 from queue_manager.store.records import Change, StaleEpoch, State, WorkloadRow
@@ -92,3 +95,96 @@ async def test_the_kubernetes_lease_has_one_holder_and_expires() -> None:
     assert (spec["holderIdentity"], spec["leaseTransitions"]) == ("2", 1)
     await two.give_up()
     assert await one.acquire(), "given up"
+
+
+async def test_a_kubernetes_lease_that_another_took_is_not_given_up_for_it() -> None:
+    clock = VirtualClock()
+    cluster = SimulatedCluster(clock)
+    cluster.state.create(NAMESPACES, "", {"metadata": {"name": "qm"}}, manager="kubectl")
+    one, two = (KubernetesLease(cluster, "qm", "controller", holder, clock, timedelta(seconds=10)) for holder in "12")
+    assert await one.acquire()
+    await clock.advance(11)
+    assert await two.acquire()
+    await one.give_up()
+    assert (await cluster.get(LEASES, "qm", "controller"))["spec"]["holderIdentity"] == "2"
+    assert not await one.acquire()
+
+
+async def test_a_write_to_the_lease_by_somebody_else_costs_no_leadership() -> None:
+    clock = VirtualClock()
+    faults = PlannedFaults([Planned(Fault.CONFLICT, "patch", LEASES.plural)])
+    cluster = SimulatedCluster(clock, faults=faults)
+    cluster.state.create(NAMESPACES, "", {"metadata": {"name": "qm"}}, manager="kubectl")
+    lease = KubernetesLease(cluster, "qm", "controller", "1", clock, timedelta(seconds=10))
+    assert await lease.acquire()
+    assert await lease.acquire()
+    assert faults.plan == []
+
+
+class Hung:
+    """The API server takes requests for Leases and never answers them."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+        self.hangs = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> Object:
+        if self.hangs and resource == LEASES:
+            await asyncio.get_running_loop().create_future()
+        return await self._cluster.get(resource, namespace, name)
+
+
+@pytest.mark.parametrize("trouble", ["hangs", "errors"])
+async def test_an_api_server_without_answers_does_not_end_a_term(store: Store, trouble: str) -> None:
+    faults = PlannedFaults()
+    async with World(store, faults=faults) as world:
+        await world.kill()
+        cluster = Hung(world.cluster)
+        controller = Controller(
+            store,
+            cluster,
+            holder="one",
+            clock=world.clock,
+            random=Random(5),
+            in_thread=inline,
+            lease_namespace="ns",
+            hints=silence,
+            timed=no_timed_work,
+            virtual=True,
+        )
+        task = asyncio.create_task(controller.run())
+        await world.clock.run_until(lambda: controller.term is not None and controller.term.ready, within=30)
+        term = controller.term
+        cluster.hangs = trouble == "hangs"
+        if trouble == "errors":
+            faults.plan += [Planned(Fault.ERROR_BEFORE, "get", LEASES.plural)] * 8
+        await world.clock.advance(60)
+        assert controller.term is term
+        assert controller._lease.valid
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            cluster.hangs = False
+            await task
+        await world.start()
+
+
+async def test_a_term_that_fails_before_it_is_ready_is_begun_again_with_growing_pauses(store: Store) -> None:
+    async with World(store) as world:
+        await world.kill()
+        loads: list[float] = []
+        load = store.load_workloads
+
+        def failing(ended: bool = False) -> list[WorkloadRow]:
+            loads.append(world.clock.monotonic())
+            if len(loads) < 12:
+                raise OperationalError("SELECT", {}, Exception("no memory"))
+            return load(ended)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "load_workloads", failing)
+            await world.start()
+            await world.until(lambda: len(loads) == 12, within=600)
+        assert loads[-1] - loads[0] > 60

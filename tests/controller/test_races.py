@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queue_manager.cluster.port import JOBS, PODS, TRAIN_JOBS, Object, PatchType
+from queue_manager.cluster.port import JOB_SETS, JOBS, PODS, TRAIN_JOBS, Object, PatchType
 from queue_manager.controller.term import Term
 from queue_manager.store.records import State
 from queue_manager.store.store import Store
@@ -133,3 +133,28 @@ async def test_a_refusal_of_an_earlier_start_does_not_hit_the_next_one(store: St
         await world.until_state("a", State.RUNNING, within=100)
         assert world.admissions("a") == 2
         assert "StartRefused" not in world.events("a")
+
+
+async def test_jobs_of_a_deleted_train_job_keep_its_quota_until_they_are_collected(store: Store) -> None:
+    """The collector takes the JobSet first: its Jobs can make pods for a while."""
+    async with World(store) as world:
+        await world.submit(train_job("a", 2, seconds=600))
+        await world.until_state("a", State.RUNNING)
+        await world.until(lambda: len(world.pods("a")) == 2)
+        term = term_of(world)
+        uid = world.row("a").uid  # type: ignore[union-attr]
+        [job] = [j for j in world.cluster.state.storage.all(JOBS) if j["metadata"]["name"].startswith("a-")]
+        kept = {**job, "metadata": {**job["metadata"], "finalizers": ["example.com/keep"]}}
+        world.cluster.state.update(JOBS, job, kept, manager="kubectl")
+        await world.user.delete(TRAIN_JOBS, "ns", "a")
+        await world.until(lambda: not world.cluster.state.storage.all(JOB_SETS))
+        for pod in world.pods("a"):
+            world.cluster.state.delete(PODS, "ns", pod["metadata"]["name"], grace=0)
+        await world.until(lambda: not world.pods("a") and term.live_pods(uid) == 0)
+        assert world.cluster.state.storage.all(JOB_SETS) == []
+        await world.clock.advance(30)
+        assert world.state("a") is State.DRAINING, "its Job is still there"
+        [job] = world.cluster.state.storage.all(JOBS)
+        gone = {**job, "metadata": {**job["metadata"], "finalizers": []}}
+        world.cluster.state.update(JOBS, job, gone, manager="kubectl")
+        await world.until_state("a", State.FINISHED)
