@@ -278,5 +278,11 @@ def _without_effect(item: ConfigObject) -> Iterator[Problem]:
         unused += [("spec", "resources", "transformations")] if spec.resources.transformations else []
         unused += [("spec", "resources", "deviceClassMappings")] if spec.resources.device_class_mappings else []
         unused += [("spec", "starvationAfter")] if spec.starvation_after else []
+        unset = type(spec)()
+        unused += [("spec", "waitForPodsReady")] if spec.wait_for_pods_ready != unset.wait_for_pods_ready else []
+        unused += [("spec", "kueueLabels")] if spec.kueue_labels != unset.kueue_labels else []
+        unused += [("spec", "userMayOverride")] if spec.user_may_override else []
+    if isinstance(item, RoleBinding):
+        unused.append(("kind",))
     for path in unused:
         yield problem_of(item, path, "is kept, but has no effect in this version")
