@@ -29,6 +29,8 @@ def count_again(state: State, record: Record) -> None:
     standing = Standing(
         record.admission.queue, _charge(ask, record.admission, counts), _places(state, record, ask, counts)
     )
+    if record.standing[NOW] == standing and (record.phase is not Phase.ADMITTED or record.standing[FUTURE] == standing):
+        return  # a pod bound where it was planned is no news to those who wait
     state.touch(record)
     state.stand(record, NOW, standing)
     if record.phase is Phase.ADMITTED:
