@@ -55,7 +55,7 @@ def _variant(name: str, trainer: Any, count: int, keep: Path | None) -> Report:
     report.times(
         "of it: until the controller had decided", [decided[s.uid] - s.wall for s in samples if s.uid in decided]
     )
-    report.note(f"PostgreSQL with fsync; one synced write here takes {made.sync_write_ms:.2f} ms")
+    report.note(made.floor())
     middle = percentile([s.started for s in samples], 50)
     report.note("the median one: " + _story(next(s for s in samples if s.started == middle)))
     return report

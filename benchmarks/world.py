@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import sync_write, with_children
+from benchmarks.report import percentile
 from queue_manager.store import migrate
 from queue_manager.store.database import make_engine
 from queue_manager.store.embedded import EmbeddedPostgres
 from queue_manager.store.store import Store
 from tests.control_plane import versions
+from tests.control_plane.client import NAMESPACE
 from tests.control_plane.cluster import ControlPlane
 from tests.e2e.product import Product
 
@@ -42,6 +45,14 @@ class World:
     product: Product
     store: Store
     sync_write_ms: float
+    round_trip_ms: float
+
+    def floor(self) -> str:
+        """What a commit and a request at least cost here."""
+        return (
+            f"PostgreSQL with fsync: one synced write takes {self.sync_write_ms:.2f} ms here,"
+            f" one GET at the idle API server {self.round_trip_ms:.2f} ms"
+        )
 
     def processes(self) -> Mapping[str, list[int]]:
         """Process ids by part; call it while our processes run."""
@@ -79,7 +90,17 @@ def world(
         migrate.upgrade(engine)
         store = Store(engine)
         product = Product(cluster, store, database.url, folder)
-        yield World(cluster, database, product, store, sync_write(folder))
+        yield World(cluster, database, product, store, sync_write(folder), _round_trip(cluster))
+
+
+def _round_trip(cluster: ControlPlane) -> float:
+    """Milliseconds of a GET of a small object over an open connection, the median of 50."""
+    samples = []
+    for _ in range(50):
+        started = time.perf_counter()
+        cluster.client.get(NAMESPACE, "default")
+        samples.append(time.perf_counter() - started)
+    return 1000 * percentile(samples, 50)
 
 
 def create_all(
