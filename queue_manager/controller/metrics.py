@@ -52,8 +52,8 @@ class ControllerCollector(Collector):
 
 def _workloads(term: Term) -> Iterator[Metric]:
     family = GaugeMetricFamily(PREFIX + "workloads", "Workloads by queue and state", labels=["queue", "state"])
-    counts = Counter((row.queue, row.state.value) for row in term.rows.values())
-    for name in term.compiled.configuration.queues:
+    counts = Counter((row.queue, row.state.value) for row in term.picture.rows.values())
+    for name in term.picture.compiled.configuration.queues:
         counts.setdefault((name, "waiting"), 0)
         counts.setdefault((name, "running"), 0)
     for (queue, state), count in sorted(counts.items()):
@@ -65,10 +65,10 @@ def _cells(term: Term) -> Iterator[Metric]:
     labels = ["node", "flavor", "resource"]
     used = GaugeMetricFamily(PREFIX + "used", "Charged amount of a queue or cohort, draining included", labels=labels)
     nominal = GaugeMetricFamily(PREFIX + "nominal", "Nominal quota of a queue or cohort", labels=labels)
-    for node, cells in sorted(term.engine.usage().items()):
+    for node, cells in sorted(term.picture.engine.usage().items()):
         for cell, amount in sorted(cells.items()):
             used.add_metric([node, *cell], amount)
-    configuration = term.compiled.configuration
+    configuration = term.picture.compiled.configuration
     for name, cohort in sorted(configuration.cohorts.items()):
         for cell, amount in _nominal(cohort.resource_groups):
             nominal.add_metric([name, *cell], amount)

@@ -26,7 +26,7 @@ async def timed_jobs(term: Term, store: Store, in_thread: Callable[..., Awaitabl
         await in_thread(store.forget_ended, clock.now() - RETENTION, 10_000)
 
     scheduler = AsyncIOScheduler(job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": 60})
-    scheduler.add_job(term.sweep, "interval", minutes=SWEEP_MINUTES, id="sweep")
+    scheduler.add_job(term.inbox.sweep, "interval", minutes=SWEEP_MINUTES, id="sweep")
     scheduler.add_job(term.save_nodes, "interval", seconds=NODES_SECONDS, id="nodes")
     scheduler.add_job(retention, "cron", hour=3, minute=17, id="retention")
     scheduler.start()

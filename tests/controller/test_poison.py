@@ -124,14 +124,14 @@ async def test_annotations_that_no_database_keeps(store: Store, text: str) -> No
 async def test_a_change_that_the_database_refuses_stops_nobody_else(store: Store) -> None:
     async with World(store) as world:
         term = await ready(world)
-        read = term.intake.read
+        read = term.picture.intake.read
 
-        class Intake(type(term.intake)):  # type: ignore[misc]
+        class Intake(type(term.picture.intake)):  # type: ignore[misc]
             def read(self, obj: Object, kind: Any) -> Any:
                 row = read(obj, kind)
                 return replace(row, priority=2**70) if row.name == "odd" and not world.events("other") else row
 
-        term.intake = Intake(term.view, lambda: term.compiled)
+        term.picture.intake = Intake(term.view, lambda: term.picture.compiled)
         await world.submit(train_job("odd", 1))
         await goes_on(world, term)
         await world.until_state("odd", State.FINISHED)
@@ -168,6 +168,6 @@ async def test_looking_again_does_not_ask_for_every_snapshot_again(store: Store)
             for number in range(5):
                 world.cluster.state.delete(CONFIG_MAPS, "ns", f"w{number}-runtime-snapshot")
             for _ in range(3):
-                term.sweep()
+                term.inbox.sweep()
                 await world.clock.advance(1)
         assert len(asked) <= 5 + 1

@@ -104,19 +104,19 @@ async def test_every_action_is_done_in_the_end_and_nothing_is_remembered(store: 
         assert term.executors._pending == {}
         assert term.executors.oldest_age() == 0
         assert term.executors._annotated == {}
-        assert term._drained == set()
-        assert term._refused == {}
-        assert term.rows == {}
+        assert term.picture.drained == set()
+        assert term.reconciler._refused == {}
+        assert term.picture.rows == {}
         for number in range(6):
             resource = JOBS if number % 2 else TRAIN_JOBS
             await world.user.delete(resource, "ns", f"j{number}")
         await world.clock.advance(60)
         assert world.cluster.state.storage.all(PODS) == []
-        assert term._owners._parent == {}
-        assert not any(term.pods._of_workload.values())
-        assert len(term.pods._of_workload) == 0
-        assert term.pods._bound == {}
-        assert term.pods._charged == set()
+        assert term.picture.owners._parent == {}
+        assert not any(term.picture.pods._of_workload.values())
+        assert len(term.picture.pods._of_workload) == 0
+        assert term.picture.pods._bound == {}
+        assert term.picture.pods._charged == set()
         assert term.view._own == {}
         assert term.view._snapshots == {}
 

@@ -1,0 +1,154 @@
+"""What has to be looked at: marks made by watch events, own writes and passing time, taken by the leader's loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from random import Random
+
+from queue_manager.cluster.clock import Backoff, Clock
+from queue_manager.cluster.port import (
+    JOB_SETS,
+    JOBS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RUNTIME_CLASSES,
+    TRAIN_JOBS,
+    EventType,
+    Object,
+    Resource,
+)
+from queue_manager.controller.news import differs
+from queue_manager.controller.picture import Picture
+from queue_manager.controller.pod_table import read_pod
+from queue_manager.kinds.registry import KINDS
+from queue_manager.store.records import State, WorkloadRow
+
+LONGEST_PAUSE = 60.0
+"""Seconds after which the loop looks round although nothing happened."""
+CHILDREN = (JOBS, JOB_SETS)
+WITH_ECHOES = frozenset({NODES, TRAIN_JOBS, *CHILDREN})
+
+
+class Inbox:
+    """`workloads` are uids, of objects or rows; `nodes` are names. `events` is set while there is something to do."""
+
+    def __init__(self, picture: Picture, clock: Clock, random: Random) -> None:
+        self.workloads: set[str] = set()
+        self.nodes: set[str] = set()
+        self.events = asyncio.Event()
+        self._picture = picture
+        self._clock = clock
+        self._later: set[str] = set()
+        self._later_at = 0.0
+        self._later_pauses = Backoff(random, first=1.0, greatest=LONGEST_PAUSE)
+        self._drains_at = 0.0
+
+    @property
+    def has_later(self) -> bool:
+        """Whether something could not be looked at and waits for its next try."""
+        return bool(self._later)
+
+    def take(self) -> list[str]:
+        """The workloads to look at now, by uid."""
+        taken, self.workloads = sorted(self.workloads), set()
+        return taken
+
+    def take_nodes(self) -> set[str]:
+        """The nodes to look at now."""
+        taken, self.nodes = self.nodes | self._picture.pods.dirty_nodes, set()
+        self._picture.pods.dirty_nodes.clear()
+        return taken
+
+    def touch(self, uid: str) -> None:
+        """Marks one workload, or nothing for ""."""
+        if uid:
+            self.workloads.add(uid)
+            self.events.set()
+
+    def touch_where(self, wanted: Callable[[WorkloadRow], bool]) -> None:
+        """Marks the workloads whose rows are wanted."""
+        self.workloads.update(uid for uid, row in self._picture.rows.items() if wanted(row))
+
+    def sweep(self) -> None:
+        """Looks at everything again: the safety net under the events."""
+        self.workloads.update(self._picture.rows)
+        for kind in KINDS:
+            self.workloads.update(obj["metadata"]["uid"] for obj in self._picture.view.all(kind.resource))
+        self.events.set()
+
+    def look_later(self, uids: Collection[str]) -> None:
+        """What could not be looked at is marked again after a pause that grows."""
+        if not uids:
+            if not self._later:
+                self._later_pauses.reset()
+            return
+        if not self._later:
+            self._later_at = self._clock.monotonic() + self._later_pauses.next()
+        self._later.update(uids)
+
+    def on_event(self, resource: Resource, kind: EventType, new: Object | None, old: Object | None) -> None:
+        """A watch event, as reflectors hand it over."""
+        obj = new or old
+        assert obj is not None
+        if resource == PODS:
+            self.pod_event(obj, deleted=kind is EventType.DELETED)
+            if not (
+                self._picture.pods.dirty_workloads
+                or self._picture.pods.dirty_bindings
+                or self._picture.pods.dirty_nodes
+            ):
+                return
+        elif resource in WITH_ECHOES and kind is EventType.MODIFIED and new and old and not differs(new, old):
+            return
+        elif resource == NODES:
+            self.nodes.add(obj["metadata"]["name"])
+        elif resource in CHILDREN or resource == TRAIN_JOBS:
+            self._job_event(obj, deleted=kind is EventType.DELETED)
+        elif resource in (NAMESPACES, LIMIT_RANGES):
+            namespace = obj["metadata"].get("namespace") or obj["metadata"]["name"]
+            self.touch_where(lambda row: row.namespace == namespace)
+            if resource == NAMESPACES:
+                self._touch_jobs_of(namespace)
+        elif resource == RUNTIME_CLASSES or resource not in (PODS, NODES):
+            self.touch_where(lambda row: row.admission is None)
+        self.events.set()
+
+    def _touch_jobs_of(self, namespace: str) -> None:
+        for kind in KINDS:
+            self.workloads.update(obj["metadata"]["uid"] for obj in self._picture.view.list(kind.resource, namespace))
+
+    def _job_event(self, obj: Object, *, deleted: bool) -> None:
+        uid = obj["metadata"]["uid"]
+        if self._picture.owners.learn(obj):
+            root = self._picture.owners.root(uid)
+            for pod in self._picture.pods.pods_of(uid):
+                self._picture.place_pod(pod, root)
+        root = self._picture.owners.root(uid)
+        if deleted and root not in self._picture.rows:
+            self._picture.owners.drop(uid)
+        self.touch(root)
+
+    def pod_event(self, obj: Object, *, deleted: bool) -> None:
+        """A pod as it is now."""
+        if deleted:
+            self._picture.pods.remove(obj["metadata"]["uid"])
+        else:
+            pod = read_pod(obj)
+            self._picture.place_pod(pod, self._picture.owners.root(pod.controller) if pod.controller else "")
+
+    def take_due(self) -> None:
+        """Marks what could not be looked at before, and once in a while what drains: time alone may release it."""
+        now = self._clock.monotonic()
+        if self._later and now >= self._later_at:
+            self.workloads |= self._later
+            self._later.clear()
+        if now >= self._drains_at:
+            self._drains_at = now + LONGEST_PAUSE
+            self.touch_where(lambda row: row.state is State.DRAINING)
+
+    def pause(self) -> float:
+        """Seconds until something is to be looked at again, a minute at most."""
+        return min(LONGEST_PAUSE, self._later_at - self._clock.monotonic()) if self._later else LONGEST_PAUSE

@@ -1,0 +1,172 @@
+"""What the leader knows in memory: rows as committed, the engine's state, the watch caches, and the sums over pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from queue_manager.cluster.port import JOB_SETS, JOBS, NODES, Object
+from queue_manager.config.compiled import Compiled, compile_objects
+from queue_manager.controller.drain import unsettled
+from queue_manager.controller.intake import Intake
+from queue_manager.controller.lost_nodes import readable_node
+from queue_manager.controller.owners import Owners
+from queue_manager.controller.pod_table import Pod, PodTable
+from queue_manager.controller.times import to_microseconds
+from queue_manager.controller.view import ClusterView
+from queue_manager.engine.engine import Engine
+from queue_manager.engine.workload import Workload
+from queue_manager.kinds.kind import Kind, Placement, PodPlacement
+from queue_manager.kinds.registry import KINDS
+from queue_manager.store.records import CHARGED, ENDED, NodeRow, State, WorkloadRow
+
+KIND_OF: Mapping[str, Kind] = {kind.resource.kind: kind for kind in KINDS}
+
+
+class Picture:
+    """Built anew for each term. `drained` are workloads of which an executor proved that no pod is left."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self.view = view
+        self.rows: dict[str, WorkloadRow] = {}
+        self.engine = Engine()
+        self.compiled: Compiled = compile_objects(())
+        self.pods = PodTable()
+        self.owners = Owners()
+        self.drained: set[str] = set()
+        self.intake = Intake(view, lambda: self.compiled)
+
+    def configure(self, compiled: Compiled) -> None:
+        """The configuration that decides from now on."""
+        self.compiled = compiled
+        self.engine.configure(compiled.configuration)
+
+    def kind_of(self, row: WorkloadRow) -> Kind:
+        """The kind of the row's object."""
+        return KIND_OF[row.kind]
+
+    def object_of(self, row: WorkloadRow) -> Object | None:
+        """The newest state known of the row's object; None when it is gone."""
+        return self.view.by_uid(self.kind_of(row).resource, row.uid)
+
+    def find(self, uid: str, row: WorkloadRow | None) -> tuple[Object | None, Kind | None]:
+        """The object of a uid and its kind; without a row any kind is looked through."""
+        kinds: Iterable[Kind] = KINDS if row is None else (self.kind_of(row),)
+        for kind in kinds:
+            obj = self.view.by_uid(kind.resource, uid)
+            if obj is not None:
+                return obj, kind
+        return None, None if row is None else self.kind_of(row)
+
+    def placement_of(self, row: WorkloadRow) -> Placement:
+        """What the pods of an admitted workload must carry."""
+        assert row.admission is not None
+        return {
+            pod_set.name: PodPlacement(
+                count=pod_set.count, node_selector=dict(pod_set.selector), tolerations=pod_set.tolerations
+            )
+            for pod_set in row.admission.admission.pod_sets
+        }
+
+    def unsettled(self, uid: str, obj: Object | None) -> str:
+        """What can still make pods for the workload, in words; "" when nothing can."""
+        if found := unsettled(uid, obj, self.view):
+            return found
+        # A deleted job's JobSet is collected before its Jobs.
+        for child in sorted(self.owners.below(uid)) if obj is None else ():
+            left = self.view.by_uid(JOBS, child) or self.view.by_uid(JOB_SETS, child)
+            if left is not None:
+                return f"{left['kind']} {left['metadata']['name']} is not deleted yet"
+        return ""
+
+    def place_pod(self, pod: Pod, root: str) -> None:
+        """Counts a pod for the workload at the top of its owners."""
+        row = self.rows.get(root)
+        pod_set = self.kind_of(row).pod_set_of({"metadata": {"labels": dict(pod.labels)}}) if row else ""
+        self.pods.put(pod, root, pod_set)
+
+    def bind(self, row: WorkloadRow) -> None:
+        """Tells the engine where the pods of an admitted workload are bound."""
+        assert row.admission is not None
+        bound = self.pods.bound(row.uid)
+        for pod_set in row.admission.admission.pod_sets:
+            self.engine.bind(row.uid, pod_set.name, bound.get(pod_set.name, {}))
+
+    def tell_engine(self, old: WorkloadRow | None, row: WorkloadRow) -> None:
+        """Brings the engine's picture of a workload from `old` to `row`."""
+        if row.state in ENDED or (row.state is not State.WAITING and row.state not in CHARGED) or not row.queue:
+            if old is None or row.state in ENDED or old.state not in CHARGED:
+                self.engine.remove_workload(row.uid)
+            elif old.state in CHARGED:
+                self.engine.release(row.uid)
+                self.engine.remove_workload(row.uid)
+            if row.admission is None:
+                return
+        if row.state is State.WAITING and old is not None and old.state in CHARGED:
+            self.engine.release(row.uid)
+        if row.state in ENDED:
+            return
+        self.engine.upsert_workload(self.workload(row))
+        if row.admission is None:
+            return
+        if old is None or old.admission is None:
+            self.engine.restore_admission(
+                row.admission.admission, draining=row.state is State.DRAINING, evicted_by=row.admission.by
+            )
+            self.pods.charge(row.uid, True)
+            self.bind(row)
+        elif row.state is State.DRAINING and old.state is not State.DRAINING:
+            if row.admission.by:
+                self.engine.restore_admission(row.admission.admission, draining=True, evicted_by=row.admission.by)
+                self.bind(row)
+            else:
+                self.engine.evict(row.uid)
+
+    def workload(self, row: WorkloadRow) -> Workload:
+        """A row as the engine takes it."""
+        return Workload(
+            uid=row.uid,
+            namespace=row.namespace,
+            name=row.name,
+            queue=row.queue,
+            created=to_microseconds(row.created_at),
+            pod_groups=row.pod_groups,
+            priority=row.priority,
+            may_preempt=row.may_preempt,
+            preemptible=row.preemptible,
+            user=row.user,
+            topology=row.topology,
+            not_before=to_microseconds(row.not_before) if row.not_before else 0,
+            namespace_labels=self.intake.namespace_labels(row.namespace),
+        )
+
+    def refresh_node(self, name: str) -> None:
+        """Tells the engine what a node looks like now, and what nobody's pods take of it."""
+        found = self.view.get(NODES, "", name)
+        if found is None:
+            self.engine.remove_node(name)
+        else:
+            self.engine.upsert_node(readable_node(found, self.pods.foreign(name)))
+
+    def node_row(self, name: str) -> NodeRow | None:
+        """A node for the store; None when it is gone."""
+        found = self.view.get(NODES, "", name)
+        if found is None:
+            return None
+        node = readable_node(found, {})
+        return NodeRow(
+            name=name,
+            labels=node.labels,
+            taints=node.taints,
+            allocatable=node.allocatable,
+            foreign=self.pods.foreign(name),
+            ready=node.ready,
+            unschedulable=node.unschedulable,
+        )
+
+    def forget(self, uid: str) -> None:
+        """The workload ended, or its row is gone."""
+        self.engine.remove_workload(uid)
+        self.rows.pop(uid, None)
+        self.pods.charge(uid, False)
+        self.owners.forget(uid)
+        self.drained.discard(uid)

@@ -1,0 +1,290 @@
+"""Follows what the cluster shows: new and changed jobs, starts, ends, drains. Makes changes; commits nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import structlog
+
+from queue_manager.cluster.clock import Clock
+from queue_manager.cluster.port import NODES, TRAIN_JOBS, ApiError, Object
+from queue_manager.controller.executor import Executors
+from queue_manager.controller.explanations import unknown_queue
+from queue_manager.controller.intake import merged, with_reclaimed
+from queue_manager.controller.lost_nodes import given_up
+from queue_manager.controller.picture import Picture
+from queue_manager.controller.times import to_microseconds
+from queue_manager.controller.transitions import (
+    Facts,
+    admit,
+    annotate,
+    decide,
+    entries,
+    event,
+    loans,
+    placement_lost,
+    start_refused,
+    stop_trouble,
+    sync,
+)
+from queue_manager.kinds.kind import Done, Kind, Unresolvable
+from queue_manager.kinds.registry import managed_ancestor
+from queue_manager.store.records import CHARGED, ENDED, Change, LedgerState, State, WorkloadRow
+
+log = structlog.get_logger(__name__)
+
+PARALLEL_READS = 16
+
+
+class Reconciler:
+    """Answers for each workload what changes. `adopting` holds until the first look at everything is through."""
+
+    def __init__(self, picture: Picture, executors: Executors, clock: Clock, touch: Callable[[str], None]) -> None:
+        self.adopting = False
+        self._picture = picture
+        self._executors = executors
+        self._clock = clock
+        self._touch = touch
+        self._refused: dict[str, str] = {}
+        self._refusals: dict[str, int] = {}
+        self._stop_troubles: dict[str, str] = {}
+        self._told_troubles: dict[str, set[str]] = {}
+
+    def report_refused(self, uid: str, message: str) -> None:
+        """An executor found that the start is refused for good."""
+        row = self._picture.rows.get(uid)
+        if row is not None and row.state is State.STARTING:
+            self._refused[uid] = message
+            self._touch(uid)
+
+    def report_stop_trouble(self, uid: str, message: str) -> None:
+        """An executor can't stop a workload, or not as usual; said once for each message."""
+        row = self._picture.rows.get(uid)
+        if row is None or row.state is not State.DRAINING:
+            return
+        told = self._told_troubles.setdefault(uid, set())
+        if message not in told:
+            told.add(message)
+            self._stop_troubles[uid] = message
+            self._touch(uid)
+
+    async def read_snapshots(self, uids: Sequence[str]) -> set[str]:
+        """Asks for the snapshots that TrainJobs among these lack, several at once; answers where that failed."""
+        failed: set[str] = set()
+        slots = asyncio.Semaphore(PARALLEL_READS)
+
+        async def read(uid: str, obj: Object) -> None:
+            try:
+                async with slots:
+                    await self._picture.view.read_snapshot(obj)
+            except ApiError as error:
+                log.info("snapshot not read", workload=uid, error=str(error))
+                failed.add(uid)
+
+        wanted = []
+        for uid in uids:
+            row, obj = self._picture.rows.get(uid), self._picture.view.by_uid(TRAIN_JOBS, uid)
+            waits = row.state in (State.WAITING, State.HELD) if row is not None else True
+            if (
+                obj is not None
+                and waits
+                and self._picture.view.lacks_snapshot(obj)
+                and self._picture.intake.is_managed(obj)
+            ):
+                wanted.append(read(uid, obj))
+        await asyncio.gather(*wanted)
+        return failed
+
+    async def change_of(self, uid: str, row: WorkloadRow | None) -> Change | None:
+        """The next change of a workload, None when its row says what the cluster shows.
+
+        May raise anything for an object that can't be read.
+        """
+        obj, kind = self._picture.find(uid, row)
+        if row is None or row.state in ENDED:
+            return await self._arrival(obj, kind, row) if obj is not None and kind is not None else None
+        assert kind is not None
+        facts = self._facts(row, obj, kind)
+        if uid in self._refused and row.state is State.STARTING and facts.exists and facts.finished is None:
+            failures = self._refusals[uid] = self._refusals.get(uid, 0) + 1
+            return start_refused(row, self._refused.pop(uid), facts, failures - 1)
+        change = decide(row, facts)
+        if change is not None or obj is None:
+            return change
+        if row.state is State.DRAINING and (trouble := self._stop_troubles.pop(uid, "")):
+            return stop_trouble(row, trouble)
+        if row.state in (State.WAITING, State.HELD):
+            return await self._reread(row, obj, kind)
+        if row.state is State.RUNNING and (change := self._lost_placement(row, obj, kind)) is not None:
+            return change
+        if row.state in (State.STARTING, State.RUNNING):
+            return self._loan(row, obj, kind)
+        return None
+
+    def _lost_placement(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
+        try:
+            problem = kind.lost_placement(obj, self._picture.placement_of(row), self._picture.view)
+        except Unresolvable:
+            return None
+        running = bool(self._picture.pods.live(row.uid)) or kind.is_active(obj, self._picture.view)
+        return placement_lost(row, problem, running=running) if problem else None
+
+    def _facts(self, row: WorkloadRow, obj: Object | None, kind: Kind) -> Facts:
+        now, live = self._clock.now(), self._picture.pods.live(row.uid)
+        if obj is None:
+            drained = live == 0 and row.uid in self._picture.drained
+            charge = self._picture.engine.charge_of(row.uid)
+            lost = self._lost_nodes(row, obj, now)
+            return Facts(now=now, exists=False, live_pods=live, drained=drained, charge=charge, lost_nodes=lost)
+        finished = kind.finished(obj)
+        drained = live == 0 and (finished is not None or row.uid in self._picture.drained)
+        placed = False
+        if row.state is State.STARTING and not kind.is_suspended(obj) and not self._executors.busy(row.uid):
+            # A stop of an unadmitted start may still be on its way: it would look like its user's once this is running.
+            # What can't be told, its executor meets as well, and reports it.
+            with suppress(Unresolvable):
+                placed = isinstance(kind.next_start(obj, self._picture.placement_of(row), self._picture.view), Done)
+        return Facts(
+            now=now,
+            exists=row.state in CHARGED or not obj["metadata"].get("deletionTimestamp"),
+            suspended=kind.is_suspended(obj),
+            placed=placed,
+            finished=finished,
+            live_pods=live,
+            drained=drained,
+            managed=self._picture.intake.is_managed(obj),
+            charge=self._picture.engine.charge_of(row.uid),
+            lost_nodes=self._lost_nodes(row, obj, now),
+        )
+
+    def _lost_nodes(self, row: WorkloadRow, obj: Object | None, now: datetime) -> tuple[str, ...]:
+        """Nodes whose pods nobody will ever report gone, once nothing else keeps a draining workload (design, 5)."""
+        if row.state is not State.DRAINING or row.admission is None or row.admission.evicted_at is None:
+            return ()
+        pods = self._picture.pods.pods_of(row.uid)
+        timeout = timedelta(microseconds=self._picture.compiled.settings.drain_timeout)
+        if not pods or now - row.admission.evicted_at < timeout:
+            return ()
+        if (
+            obj is not None
+            and self._picture.kind_of(row).finished(obj) is None
+            and self._picture.unsettled(row.uid, obj)
+        ):
+            return ()
+        return given_up(
+            [pod.node for pod in pods],
+            lambda name: self._picture.view.get(NODES, "", name),
+            row.admission.evicted_at,
+            now,
+            timeout,
+        )
+
+    async def _arrival(self, obj: Object, kind: Kind, ended: WorkloadRow | None) -> Change | None:
+        """A job nobody has seen yet (or that was given up and asks again): queued, adopted when it ran before our first
+        start, or left alone."""
+        if kind.finished(obj) is not None or obj["metadata"].get("deletionTimestamp"):
+            return None
+        if (
+            not self._picture.intake.is_managed(obj)
+            or managed_ancestor(obj, self._picture.view, self._picture.intake.is_managed) is not None
+        ):
+            return None
+        if kind.resource == TRAIN_JOBS:
+            await self._picture.view.read_snapshot(obj)
+        row = self._picture.intake.read(obj, kind)
+        if ended is not None:
+            row = replace(row, version=ended.version, attempt=ended.attempt)
+        if self.adopting and self._picture.compiled.settings.adopt and not kind.is_suspended(obj):
+            if not self._picture.compiled.configuration.queues:
+                return None  # nobody has said yet what queues there are: what runs is left alone
+            adopted = self._adopt(row)
+            if adopted is not None:
+                return adopted
+        words = f"Waiting in queue {row.queue}" if row.queue and row.state is State.WAITING else row.message
+        problem = not row.queue or row.state is State.HELD
+        outbox = [event(row, "Held" if problem else "Queued", words, warning=problem)]
+        if problem:
+            # Else the decision that follows says why it waits, and the next change of words would wait for a minute.
+            outbox.append(annotate(row))
+        if not kind.is_suspended(obj):
+            outbox.append(sync(row))
+        return Change(row=row, outbox=tuple(outbox), request_changed=True, explanation=self._first_explanation(row))
+
+    def _first_explanation(self, row: WorkloadRow) -> Mapping[str, Any] | None:
+        return unknown_queue(row) if not row.queue or row.state is State.HELD else None
+
+    def _adopt(self, row: WorkloadRow) -> Change | None:
+        """A job that ran before our first start is charged as it runs, even over quota (design, section 5)."""
+        if not row.queue or row.state is not State.WAITING:
+            return None
+        now = self._clock.now()
+        admission = self._picture.engine.adopt(self._picture.workload(row), to_microseconds(now))
+        if admission is None:
+            return None
+        change = admit(row, admission, now)
+        running = replace(change.row, state=State.RUNNING)
+        outbox = (event(running, "Adopted", f"It ran before: charged to queue {row.queue}"), annotate(running))
+        return replace(change, row=running, outbox=outbox, request_changed=True)
+
+    async def _reread(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
+        """A waiting job's label, spec, runtime or the configuration changed: ask anew for what it wants."""
+        if kind.resource == TRAIN_JOBS:
+            await self._picture.view.read_snapshot(obj)
+        fresh = merged(row, self._picture.intake.read(obj, kind))
+        if fresh is None:
+            if row.state is State.WAITING and row.queue:
+                self._picture.engine.upsert_workload(
+                    self._picture.workload(row)
+                )  # the labels of its namespace are not in the row
+            if not kind.is_suspended(obj):
+                self._executors.submit(sync(row))
+            return None
+        outbox = [annotate(fresh)] if fresh.reason != row.reason else []
+        if fresh.state is not row.state:
+            held = fresh.state is State.HELD
+            outbox.append(
+                event(
+                    fresh,
+                    "Held" if held else "Queued",
+                    fresh.message or f"Waiting in queue {fresh.queue}",
+                    warning=held,
+                )
+            )
+        if not kind.is_suspended(obj):
+            outbox.append(sync(fresh))
+        changed = fresh.pod_groups != row.pod_groups or fresh.topology != row.topology
+        return Change(
+            row=fresh, outbox=tuple(outbox), request_changed=changed, explanation=self._first_explanation(fresh)
+        )
+
+    def _loan(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
+        """Pods that have finished lend their quota; a restart of the job takes it back (workloads.md D11)."""
+        groups = with_reclaimed(row.pod_groups, kind.reclaimable(obj, self._picture.view))
+        if groups == row.pod_groups:
+            return None
+        assert row.admission is not None
+        fresh = replace(row, pod_groups=groups)
+        charge = self._picture.engine.charge_with(row.uid, groups)
+        full = row.admission.admission.charge
+        ledger = entries(charge, LedgerState.RESERVED) + loans(full, charge)
+        return Change(row=fresh, ledger=ledger, request_changed=True)
+
+    def settled(self, row: WorkloadRow) -> None:
+        """A row as committed: what executors reported in an earlier state no longer counts."""
+        if row.state is not State.STARTING:
+            self._refused.pop(row.uid, None)
+        if row.state is State.RUNNING or row.state in ENDED:
+            self._refusals.pop(row.uid, None)
+        if row.state is not State.DRAINING:
+            self._stop_troubles.pop(row.uid, None)
+            self._told_troubles.pop(row.uid, None)
+
+    def forget(self, uid: str) -> None:
+        """The row is gone."""
+        for told in (self._refused, self._refusals, self._stop_troubles, self._told_troubles):
+            told.pop(uid, None)
