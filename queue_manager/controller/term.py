@@ -25,6 +25,7 @@ from queue_manager.controller.inbox import Inbox
 from queue_manager.controller.intake import resolved_again
 from queue_manager.controller.news import differs
 from queue_manager.controller.picture import Picture
+from queue_manager.controller.reasons import Reasons
 from queue_manager.controller.reconciler import Reconciler
 from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.transitions import Facts, admit, annotate, event, evict, sync
@@ -88,6 +89,7 @@ class Term:
         self.inbox = Inbox(self.picture, clock, random)
         self.executors = Executors(cluster, self, clock, random)
         self.reconciler = Reconciler(self.picture, self.executors, clock, self.inbox.touch)
+        self.reasons = Reasons(self.picture, clock)
         self._progress = asyncio.Event()
         self.executors.on_progress = self._progress.set
         self.executors.on_idle = self.inbox.touch
@@ -210,6 +212,7 @@ class Term:
         self._reload = False
         revision, objects = await self._db(self._store.load_configuration)
         self.picture.configure(compile_objects(objects, revision))
+        self.reasons.something_happened()
 
     def _begin(self) -> None:
         """All caches are filled: tell the engine everything, then look at every object and every row once."""
@@ -240,6 +243,8 @@ class Term:
             await self._db(self._store.put_fact, "adopted", {"at": self._clock.now().isoformat()})
             self.reconciler.adopting = False
         await self._cycle()
+        if stale := self.reasons.due():
+            await self._commit(stale)
         self.ready = True
         self.counters.cycles += 1
         self.counters.last_seconds = self._clock.monotonic() - started
@@ -260,7 +265,7 @@ class Term:
 
     def _until_something_is_due(self) -> float:
         """Seconds until a workload's backoff ends, or something is to be looked at again; a minute at most."""
-        pause = self.inbox.pause()
+        pause = self.reasons.pause(self.inbox.pause())
         if (backoff := self.picture.engine.wake_at()) is not None:
             pause = min(pause, (backoff - to_microseconds(self._clock.now())) / 1_000_000 + 0.001)
         return max(0.0, pause)
@@ -288,6 +293,8 @@ class Term:
         for name in sorted(names):
             self.picture.refresh_node(name)
         self._nodes_to_save |= names
+        if names:
+            self.reasons.something_happened()
 
     async def save_nodes(self) -> None:
         """Keeps nodes and foreign use in the store, for plans and explanations made elsewhere."""
@@ -415,6 +422,8 @@ class Term:
         """Writes the changes, then tells memory, engine and executors what won; losers are read again."""
         revision = self.picture.compiled.configuration.revision if planned else None
         committed = await self._db(self._store.commit, self.epoch, revision, self._clock.now(), changes)
+        if any(change.ledger is not None or change.request_changed for change in changes):
+            self.reasons.something_happened()
         if committed.lost:
             self.counters.lost += len(committed.lost)
             if planned:

@@ -155,3 +155,21 @@ async def test_a_plan_by_an_old_configuration_is_made_again(store: Store) -> Non
         await world.until_state("second", State.RUNNING)
         assert world.charged() == 24
         assert store.check(world.clock.now()) == []
+
+
+async def test_the_numbers_of_an_explanation_stay_true_while_its_reason_stays_the_same(store: Store) -> None:
+    async with World(store) as world:
+        await world.submit(train_job("a", 2, seconds=20))
+        await world.submit(train_job("b", 2, seconds=600))
+        await world.until_state("b", State.RUNNING)
+        await world.submit(train_job("c", 4))
+        await world.until(lambda: world.row("c") and "needs 16, 0 free" in world.row("c").message)  # type: ignore[union-attr]
+        await world.until_state("a", State.FINISHED)
+        await world.clock.advance(3)
+        row = world.row("c")
+        assert row is not None
+        assert "8 nvidia.com/gpu short" in row.message
+        assert "needs 16, 8 free" in row.message
+        explanation = store.explanation(row.uid)
+        assert explanation is not None
+        assert [(b["available"], b["missing"]) for b in explanation["blockers"]] == [(8, 8)]

@@ -1,0 +1,71 @@
+"""Keeps the numbers of explanations true: a plan tells only reasons whose kind changed, usage changes all the time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from queue_manager.cluster.clock import Clock
+from queue_manager.controller.explanations import explanation_of
+from queue_manager.controller.picture import Picture
+from queue_manager.controller.times import to_microseconds
+from queue_manager.store.records import Change, State, WorkloadRow
+
+EVERY = 2.0
+"""Seconds between two looks, and only if something happened since."""
+PER_QUEUE = 10
+MOST = 200
+"""How many waiting workloads are explained anew at a time: the first of each queue, this many in all."""
+
+
+class Reasons:
+    """When to look again at why the first ones of each queue wait, and what to write then."""
+
+    def __init__(self, picture: Picture, clock: Clock) -> None:
+        self._picture = picture
+        self._clock = clock
+        self._stale = False
+        self._looked = clock.monotonic()
+        self._written: dict[str, tuple[str, int]] = {}
+
+    def something_happened(self) -> None:
+        """Usage, nodes or the queue changed."""
+        self._stale = True
+
+    def pause(self, longest: float) -> float:
+        """Seconds until the next look, at most `longest`."""
+        return min(longest, max(0.0, self._looked + EVERY - self._clock.monotonic())) if self._stale else longest
+
+    def due(self) -> list[Change]:
+        """Explanations whose numbers or positions are no longer true, once it is time; [] before."""
+        now = self._clock.monotonic()
+        if not self._stale or now < self._looked + EVERY:
+            return []
+        self._stale, self._looked = False, now
+        rows = self._first_of_each_queue()
+        self._written = {row.uid: self._written[row.uid] for row in rows if row.uid in self._written}
+        return [change for row in rows if (change := self._again(row)) is not None]
+
+    def _first_of_each_queue(self) -> list[WorkloadRow]:
+        waiting = [row for row in self._picture.rows.values() if row.state is State.WAITING and row.queue]
+        waiting.sort(key=lambda row: (-row.priority, row.created_at, row.uid))
+        taken: Counter[str] = Counter()
+        first = []
+        for row in waiting:
+            taken[row.queue] += 1
+            if taken[row.queue] <= PER_QUEUE:
+                first.append(row)
+        return first[:MOST]
+
+    def _again(self, row: WorkloadRow) -> Change | None:
+        now = self._clock.now()
+        waiting = self._picture.engine.explain(row.uid, to_microseconds(now))
+        if waiting is None or waiting.reason.value != row.reason:
+            return None  # the next plan tells
+        written = (waiting.message, waiting.position)
+        known = self._written.get(row.uid)
+        self._written[row.uid] = written
+        if known == written or (known is None and waiting.message == row.message):
+            return None
+        explanation = explanation_of(waiting, row, self._picture.rows, now)
+        return Change(row=replace(row, message=waiting.message), explanation=explanation)
