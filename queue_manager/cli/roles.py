@@ -53,7 +53,11 @@ class _Server(uvicorn.Server):
 
 def listen_on(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one. Raises OSError when the address is taken."""
-    return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=512)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.create_server((host, port), family=family, backlog=512)
+    # Connections inherit it; asyncio does not set it on these (see webhook/server.py), and answers would wait 40 ms.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 async def serve_http(app: ASGIApp, listening: socket.socket) -> None:

@@ -5,6 +5,7 @@ import base64
 import contextlib
 import http.client
 import json
+import socket
 import ssl
 from datetime import UTC, datetime
 
@@ -90,6 +91,14 @@ async def test_mutates():
     operations = json.loads(base64.b64decode(response["patch"]))
     assert {"op": "add", "path": "/spec/suspend", "value": True} in operations
     assert {"op": "add", "path": "/metadata/annotations", "value": ALICE_ANNOTATIONS} in operations
+
+
+def test_no_answer_waits_for_an_acknowledgement():
+    server = WebhookServer(application(decider(), lambda: True), Tls(), "127.0.0.1", 0)
+    with server._socket, socket.create_connection(("127.0.0.1", server.port)):
+        accepted, _ = server._socket.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 async def test_path_tells_that_the_namespace_is_managed():
