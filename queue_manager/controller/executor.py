@@ -37,6 +37,8 @@ MESSAGE_INTERVAL = timedelta(minutes=1)
 PARALLEL_WRITES = 64
 PARALLEL_NOTES = 8
 """Events and annotations written at once: few, so that they never stand in the way of a start."""
+NOTE_DELAY = 0.1
+"""Seconds that they wait: the start goes first, and a state that lasts a moment is not written at all."""
 MOST_STEPS = 12
 MOST_REPAIRS = 3
 
@@ -310,6 +312,7 @@ class Executors:
         last: WorkloadRow | None,
     ) -> None:
         backoff = Backoff(self._random, first=0.5, greatest=60.0)
+        await self._clock.sleep(NOTE_DELAY)
         while True:
             if entry.action is Action.ANNOTATE:
                 # Waited for outside the slots: others have something to write meanwhile.

@@ -32,6 +32,8 @@ from queue_manager.cluster.port import (
 )
 from queue_manager.cluster.reflector import Handler, Projection, Reflector
 from queue_manager.controller.intake import PRIORITY_CLASSES
+from queue_manager.kinds.kind import Unresolvable
+from queue_manager.kinds.trainer_api import generation
 
 EVERYTHING = Query()
 WATCHED: Mapping[Resource, Query] = {
@@ -189,7 +191,15 @@ class ClusterView:
     def lacks_snapshot(self, train_job: Object) -> bool:
         """Whether it is worth asking for Trainer's snapshot: not known, and not asked for in this state of the job."""
         key = key_of(train_job)
-        return key not in self._snapshots and self._without.get(key) != _state_of(train_job)
+        asked = self._without.get(key) == _state_of(train_job)
+        return key not in self._snapshots and not asked and self._are_made()
+
+    def _are_made(self) -> bool:
+        """Whether this Trainer makes snapshots at all."""
+        try:
+            return generation(self).snapshots
+        except Unresolvable:
+            return False
 
     async def read_snapshot(self, train_job: Object, *, ask_again: bool = False) -> bool:
         """Reads Trainer's snapshot of the runtime unless it is known; True when it became known now.
@@ -197,7 +207,7 @@ class ClusterView:
         Asked for once in each state of the job (Trainer writes its status after it made the snapshot), or `ask_again`.
         """
         key = key_of(train_job)
-        if key in self._snapshots or not (ask_again or self.lacks_snapshot(train_job)):
+        if key in self._snapshots or not (ask_again or self.lacks_snapshot(train_job)) or not self._are_made():
             return False
         self._without.pop(key, None)
         try:

@@ -139,5 +139,5 @@ async def test_jobs_that_ran_before_are_adopted_once_there_is_a_configuration(st
 
         world.configure(CONFIGURATION)
         await world.until_state("before", State.RUNNING)
-        assert world.events("before") == ["Adopted"]
+        await world.until(lambda: world.events("before") == ["Adopted"])
         assert world.charged() == 4

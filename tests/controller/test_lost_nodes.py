@@ -44,7 +44,7 @@ async def test_quota_of_pods_on_a_silent_node_is_released_after_the_drain_timeou
         assert world.charged() == 16, "its kubelet may come back"
         assert len(world.pods("low")) == 1
         await world.until_state("low", State.WAITING, within=200)
-        assert "NodesLost" in world.events("low")
+        await world.until(lambda: "NodesLost" in world.events("low"))
         told = [e for e in world.cluster.state.storage.all(EVENTS) if e["reason"] == "NodesLost"]
         assert told[0]["message"].endswith("lost: n0")
         await world.until_state("high", State.RUNNING)
