@@ -575,6 +575,8 @@ def _now() -> str:
 def _serve_webhook(client: Client, generation: str, port: int, certificate: str, key: str) -> None:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # Head and body are two writes: the second would wait 40 ms for the acknowledgement of the first.
+        disable_nagle_algorithm = True
 
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["request"]
