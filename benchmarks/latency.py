@@ -15,9 +15,9 @@ from benchmarks.world import World, world
 from queue_manager.store.records import ENDED
 from tests.control_plane.client import JOB, JOB_SET
 from tests.control_plane.nodes import gpu_fleet
-from tests.e2e.product import FLAVOR, TOPOLOGY, TRAIN_JOB, Product, queue, train_job, wait_for
+from tests.e2e.product import FLAVOR, RACK, TOPOLOGY, TRAIN_JOB, Product, queue, train_job, wait_for
 
-SAMPLES = {"full": 200, "small": 5}
+SAMPLES = {"full": 120, "small": 5}
 VARIANTS: dict[str, Any] = {
     "Trainer v2.0, the real controller (two writes)": True,
     "Trainer v2.3, our stand-in (one write)": "stand-in",
@@ -80,7 +80,7 @@ def _measure(made: World, product: Product, count: int) -> list[Sample]:
 
 def _one(product: Product, timeline: Timeline, namespace: str, name: str) -> Sample:
     timeline.forget()
-    body = train_job(name, "team", nodes=2)
+    body = train_job(name, "team", nodes=2, annotations={"queue-manager.io/required-topology": RACK})
     wall, began = time.time(), time.perf_counter()
     stored = product.client.create(body, namespace)
     created = time.perf_counter() - began
