@@ -238,6 +238,15 @@ class Product:
         ours = [e for e in found if e.get("source", {}).get("component") == "queue-manager"]
         return [(e["reason"], e["message"]) for e in sorted(ours, key=lambda e: int(e["metadata"]["resourceVersion"]))]
 
+    def wait_event(self, namespace: str, name: str, reason: str) -> list[str]:
+        """Messages of our events with this reason, once there is one: events follow the commit they tell of."""
+
+        def check() -> list[str]:
+            return [message for found, message in self.events(namespace, name) if found == reason]
+
+        found: list[str] = wait_for(check, f"event {reason} on {namespace}/{name}")
+        return found
+
     def log_lines(self) -> list[Mapping[str, Any]]:
         """The controller's structured log."""
         lines = self.controller.log.read_text().splitlines()

@@ -107,8 +107,8 @@ def on_loan(product: Product, queue: str, resource: str = GPU) -> int:
 
 
 def admissions(product: Product, namespace: str, name: str) -> int:
-    """How often the object was told that it is admitted."""
-    return [reason for reason, _ in product.events(namespace, name)].count("Admitted")
+    """How often the object was told that it is admitted, at least once."""
+    return len(product.wait_event(namespace, name, "Admitted"))
 
 
 def told(product: Product, namespace: str, name: str, reason: str, words: str = "") -> str:

@@ -62,6 +62,7 @@ def test_jobs_that_ran_before_the_first_start_are_charged_even_over_quota(
         for name in ("train", "batch"):
             product.wait_state(namespace, name, State.RUNNING)
         assert product.charged("team") == 24
+        product.wait_event(namespace, "train", "Adopted")
         assert [reason for reason, _ in product.events(namespace, "train")] == ["Adopted"]
         product.client.create(job("later", "team"), namespace)
         product.wait_state(namespace, "later", State.WAITING, reason="WaitingForQuota")
@@ -95,7 +96,7 @@ def test_only_the_first_start_adopts(install_product: Install) -> None:
         assert product.client.get(JOB, "batch", namespace)["spec"]["suspend"] is True
         product.cluster.wait_no_pods(namespace, selector=pods_of_job("batch"))
         assert product.charged("team") == 8
-        assert "Admitted" in [reason for reason, _ in product.events(namespace, "train")]
+        product.wait_event(namespace, "train", "Admitted")
 
 
 def test_a_job_unsuspended_without_an_admission_is_suspended_on_sight(product_of_each_trainer: Product) -> None:

@@ -53,7 +53,7 @@ def test_a_victim_counts_until_its_last_pod_is_gone_and_resumes_elsewhere(produc
     assert racks_of(product, product.cluster.wait_pods(namespace, 2, selector=pods_of("high"))) == {"b1-r1"}
     product.wait_state(namespace, "low", State.WAITING, reason="WaitingForQuota")
     assert product.charged("team") == 16
-    preempted = [message for reason, message in product.events(namespace, "low") if reason == "Preempted"]
+    preempted = product.wait_event(namespace, "low", "Preempted")
     assert len(preempted) == 1
     assert f"{namespace}/high" in preempted[0]
 
@@ -103,7 +103,7 @@ def test_the_owner_takes_borrowed_quota_back(product: Product) -> None:
     pods = product.cluster.wait_pods(namespace, 4)
     assert len(set(nodes_of(pods))) == 4
     assert product.cluster.pods(namespace, pods_of("newer")) == []
-    assert "Preempted" in [reason for reason, _ in product.events(namespace, "newer")]
+    product.wait_event(namespace, "newer", "Preempted")
 
     product.cluster.finish_pods(namespace, pods_of("mine"))
     assert product.wait_state(namespace, "newer", State.RUNNING).attempt == 2
