@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 MESSAGE_INTERVAL = timedelta(minutes=1)
 PARALLEL_WRITES = 64
-PARALLEL_NOTES = 8
+PARALLEL_NOTES = 2
 """Events and annotations written at once: few, so that they never stand in the way of a start."""
 NOTE_DELAY = 0.1
 """Seconds that they wait: the start goes first, and a state that lasts a moment is not written at all."""
