@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import churn, engine, gang, idle, latency
-from benchmarks.machine import spin
+from benchmarks.machine import busy_cores, spin
 from benchmarks.report import Report
 from benchmarks.world import NotBuilt
 
@@ -20,8 +20,8 @@ FIGURES: dict[str, Callable[[str, Path | None], list[Report]]] = {
     "churn": churn.run,
     "idle": idle.run,
 }
-BUSY = 1.0
-"""A load above this before a figure starts spoils it."""
+BUSY = 0.2
+"""Cores at work for others, above which a figure is spoilt."""
 
 
 def main() -> int:
@@ -35,7 +35,7 @@ def main() -> int:
     options = parser.parse_args()
     print(f"{os.cpu_count()} cores, size {options.size}; times are wall time\n", flush=True)
     for name in options.only:
-        load, before = os.getloadavg()[0], spin()
+        others, before = busy_cores(), spin()
         try:
             reports = FIGURES[name](options.size, options.keep)
         except NotBuilt as problem:
@@ -43,10 +43,10 @@ def main() -> int:
             return 1
         for report in reports:
             print(report.text(), flush=True)
-        busy = "; the machine was busy, these are not comparable" if load > BUSY else ""
-        print(
-            f"  calibration {before:.1f} ms before, {spin():.1f} ms after; load {load:.1f} before{busy}\n", flush=True
+        words = (
+            f"calibration {before:.1f} ms before, {spin():.1f} ms after; {others:.2f} cores at work for others before"
         )
+        print(f"  {words}{'; not comparable' if others > BUSY else ''}\n", flush=True)
     return 0
 
 

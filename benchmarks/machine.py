@@ -40,6 +40,18 @@ def sync_write(folder: Path) -> float:
     return 1000 * percentile(samples, 50)
 
 
+def busy_cores(seconds: float = 2.0) -> float:
+    """How many cores are at work while we only look: what others run on this machine."""
+
+    def worked() -> int:
+        user, nice, system, _idle, _wait, *rest = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:])
+        return user + nice + system + sum(rest[:3])
+
+    before, started = worked(), time.perf_counter()
+    time.sleep(seconds)
+    return (worked() - before) / TICKS / (time.perf_counter() - started)
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
     """Processor seconds since the start of some processes, and their memory now."""
