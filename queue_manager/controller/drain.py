@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from queue_manager.cluster.port import JOB_SETS, JOBS, Object
+from queue_manager.kinds.fields import condition
 from queue_manager.kinds.kind import Lookup
-
-
-def condition(obj: Object, name: str) -> bool:
-    """Whether the condition is True in the object's status."""
-    conditions = (obj.get("status") or {}).get("conditions") or []
-    return any(c.get("type") == name and c.get("status") == "True" for c in conditions)
 
 
 def children(uid: str, lookup: Lookup) -> Iterator[Object]:

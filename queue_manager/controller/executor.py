@@ -16,6 +16,7 @@ from typing import Protocol
 import structlog
 
 from queue_manager.cluster.clock import Backoff, Clock, rfc3339_micro
+from queue_manager.cluster.pods import is_gone
 from queue_manager.cluster.port import EVENTS, PODS, ApiError, Cluster, Object, PatchType, Query, Resource
 from queue_manager.kinds.kind import (
     PREFIX,
@@ -299,7 +300,7 @@ class Executors:
         if obj is not None:
             selector = ",".join(f"{key}={value}" for key, value in sorted(kind.pod_selector(obj).items()))
             page = await self._cluster.list(PODS, Query(namespace=row.namespace, label_selector=selector))
-            alive = [pod for pod in page.items if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
+            alive = [pod for pod in page.items if not is_gone(pod)]
             if alive:
                 return False
         self._brain.report_drained(row.uid)

@@ -166,7 +166,9 @@ class Picture:
     def forget(self, uid: str) -> None:
         """The workload ended, or its row is gone."""
         self.engine.remove_workload(uid)
-        self.rows.pop(uid, None)
+        row = self.rows.pop(uid, None)
+        if row is not None:
+            self.view.drop_snapshot(row.namespace, row.name)
         self.pods.charge(uid, False)
         self.owners.forget(uid)
         self.drained.discard(uid)

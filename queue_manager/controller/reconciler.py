@@ -17,7 +17,7 @@ from queue_manager.controller.executor import Executors
 from queue_manager.controller.explanations import unknown_queue
 from queue_manager.controller.intake import merged, with_reclaimed
 from queue_manager.controller.lost_nodes import given_up
-from queue_manager.controller.picture import Picture
+from queue_manager.controller.picture import KIND_OF, Picture
 from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.transitions import (
     Facts,
@@ -86,28 +86,26 @@ class Reconciler:
                 log.info("snapshot not read", workload=uid, error=str(error))
                 failed.add(uid)
 
-        wanted = []
-        for uid in uids:
-            row, obj = self._picture.rows.get(uid), self._picture.view.by_uid(TRAIN_JOBS, uid)
-            waits = row.state in (State.WAITING, State.HELD) if row is not None else True
-            if (
-                obj is not None
-                and waits
-                and self._picture.view.lacks_snapshot(obj)
-                and self._picture.intake.is_managed(obj)
-            ):
-                wanted.append(read(uid, obj))
-        await asyncio.gather(*wanted)
+        await asyncio.gather(*(read(uid, obj) for uid in uids if (obj := self._without_snapshot(uid)) is not None))
         return failed
 
-    async def change_of(self, uid: str, row: WorkloadRow | None) -> Change | None:
-        """The next change of a workload, None when its row says what the cluster shows.
+    def _without_snapshot(self, uid: str) -> Object | None:
+        """The TrainJob of that uid, if it has yet to be admitted and its snapshot is worth asking for."""
+        row, obj = self._picture.rows.get(uid), self._picture.view.by_uid(TRAIN_JOBS, uid)
+        if obj is None or (row is not None and row.state in CHARGED):
+            return None
+        over = KIND_OF[TRAIN_JOBS.kind].finished(obj) is not None
+        wanted = not over and self._picture.view.lacks_snapshot(obj) and self._picture.intake.is_managed(obj)
+        return obj if wanted else None
+
+    def change_of(self, uid: str, row: WorkloadRow | None) -> Change | None:
+        """The next change of a workload, None when its row says what the cluster shows; snapshots are read before.
 
         May raise anything for an object that can't be read.
         """
         obj, kind = self._picture.find(uid, row)
         if row is None or row.state in ENDED:
-            return await self._arrival(obj, kind, row) if obj is not None and kind is not None else None
+            return self._arrival(obj, kind, row) if obj is not None and kind is not None else None
         assert kind is not None
         facts = self._facts(row, obj, kind)
         if uid in self._refused and row.state is State.STARTING and facts.exists and facts.finished is None:
@@ -119,7 +117,7 @@ class Reconciler:
         if row.state is State.DRAINING and (trouble := self._stop_troubles.pop(uid, "")):
             return stop_trouble(row, trouble)
         if row.state in (State.WAITING, State.HELD):
-            return await self._reread(row, obj, kind)
+            return self._reread(row, obj, kind)
         if row.state is State.RUNNING and (change := self._lost_placement(row, obj, kind)) is not None:
             return change
         if row.state in (State.STARTING, State.RUNNING):
@@ -184,7 +182,7 @@ class Reconciler:
             timeout,
         )
 
-    async def _arrival(self, obj: Object, kind: Kind, ended: WorkloadRow | None) -> Change | None:
+    def _arrival(self, obj: Object, kind: Kind, ended: WorkloadRow | None) -> Change | None:
         """A job nobody has seen yet (or that was given up and asks again): queued, adopted when it ran before our first
         start, or left alone."""
         if kind.finished(obj) is not None or obj["metadata"].get("deletionTimestamp"):
@@ -194,8 +192,6 @@ class Reconciler:
             or managed_ancestor(obj, self._picture.view, self._picture.intake.is_managed) is not None
         ):
             return None
-        if kind.resource == TRAIN_JOBS:
-            await self._picture.view.read_snapshot(obj)
         row = self._picture.intake.read(obj, kind)
         if ended is not None:
             row = replace(row, version=ended.version, attempt=ended.attempt)
@@ -231,10 +227,8 @@ class Reconciler:
         outbox = (event(running, "Adopted", f"It ran before: charged to queue {row.queue}"), annotate(running))
         return replace(change, row=running, outbox=outbox, request_changed=True)
 
-    async def _reread(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
+    def _reread(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
         """A waiting job's label, spec, runtime or the configuration changed: ask anew for what it wants."""
-        if kind.resource == TRAIN_JOBS:
-            await self._picture.view.read_snapshot(obj)
         fresh = merged(row, self._picture.intake.read(obj, kind))
         if fresh is None:
             if row.state is State.WAITING and row.queue:

@@ -323,7 +323,7 @@ class Term:
             if uid in failed:
                 continue
             try:
-                change = await self.reconciler.change_of(uid, row)
+                change = self.reconciler.change_of(uid, row)
             except Exception:
                 log.exception("could not look at a workload; it stays as it is, and is looked at later", workload=uid)
                 failed.add(uid)

@@ -194,6 +194,11 @@ class ClusterView:
         asked = self._without.get(key) == _state_of(train_job)
         return key not in self._snapshots and not asked and self._are_made()
 
+    def drop_snapshot(self, namespace: str, name: str) -> None:
+        """The TrainJob is over or gone."""
+        self._snapshots.pop((namespace, name), None)
+        self._without.pop((namespace, name), None)
+
     def _are_made(self) -> bool:
         """Whether this Trainer makes snapshots at all."""
         try:

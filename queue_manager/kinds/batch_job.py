@@ -9,12 +9,10 @@ from queue_manager.cluster.port import JOBS, Object, PatchType
 from queue_manager.engine.workload import PodGroup
 from queue_manager.kinds import annotations as keys
 from queue_manager.kinds import patches, pod_template, template_edit
-from queue_manager.kinds.fields import View, condition, status_of, suspended, told
+from queue_manager.kinds.fields import View, status_of, told
 from queue_manager.kinds.kind import (
     Done,
-    Finished,
     Lookup,
-    Outcome,
     Placement,
     PodPlacement,
     Resolved,
@@ -23,6 +21,7 @@ from queue_manager.kinds.kind import (
     Wait,
     Write,
 )
+from queue_manager.kinds.suspending import Suspending
 from queue_manager.kinds.template_edit import Record
 
 POD_SET = "main"
@@ -30,7 +29,7 @@ CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 TEMPLATE = ("spec", "template")
 
 
-class JobKind:
+class JobKind(Suspending):
     """A Job of its user's own (those of a JobSet are left to it)."""
 
     resource = JOBS
@@ -49,17 +48,6 @@ class JobKind:
             inputs=dict(defaults.inputs),
             pod_priority_class=shape.priority_class,
         )
-
-    def is_suspended(self, obj: Object) -> bool:
-        """`spec.suspend`."""
-        return suspended(obj)
-
-    @patches.guarded
-    def suspend_on_create(self, obj: Object, lookup: Lookup) -> list[Object]:
-        """As in `Kind.suspend_on_create`."""
-        if not isinstance(obj.get("spec"), dict) or self.is_suspended(obj):
-            return []
-        return [patches.put(True, "spec", "suspend")]
 
     @patches.guarded
     def next_start(self, obj: Object, placement: Placement, lookup: Lookup, *, refused: str = "") -> Step:
@@ -126,14 +114,6 @@ class JobKind:
         except Unresolvable:
             return False
         return not self.is_suspended(obj) and told(status_of(obj), "ready") >= needed
-
-    def finished(self, obj: Object) -> Finished | None:
-        """Complete or Failed is True; SuccessCriteriaMet and FailureTarget come earlier, with pods still there."""
-        for kind, outcome in (("Complete", Outcome.SUCCEEDED), ("Failed", Outcome.FAILED)):
-            found = condition(obj, kind)
-            if found is not None:
-                return Finished(outcome, str(found.get("message") or found.get("reason") or ""))
-        return None
 
     def reclaimable(self, obj: Object, lookup: Lookup) -> Mapping[str, int]:
         """As in `Kind.reclaimable`: width that the remaining completions can't fill."""

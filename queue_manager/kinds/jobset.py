@@ -8,12 +8,10 @@ from typing import Any
 from queue_manager.cluster.port import JOB_SETS, JOBS, Object
 from queue_manager.kinds import annotations as keys
 from queue_manager.kinds import patches, pod_template, replicated_jobs, template_edit
-from queue_manager.kinds.fields import View, condition, suspended
+from queue_manager.kinds.fields import View
 from queue_manager.kinds.kind import (
     Done,
-    Finished,
     Lookup,
-    Outcome,
     Placement,
     Resolved,
     Step,
@@ -22,14 +20,16 @@ from queue_manager.kinds.kind import (
     Write,
 )
 from queue_manager.kinds.patches import Operation
-from queue_manager.kinds.replicated_jobs import JOB_SET_NAME, REPLICATED_JOB_NAME
+from queue_manager.kinds.replicated_jobs import JOB_SET_NAME
+from queue_manager.kinds.suspending import Suspending
 from queue_manager.kinds.template_edit import Record
 
 
-class JobSetKind:
+class JobSetKind(Suspending):
     """A JobSet of its user's own (those of a TrainJob are left to it)."""
 
     resource = JOB_SETS
+    success = "Completed"
 
     @patches.guarded
     def resolve(self, obj: Object, lookup: Lookup) -> Resolved:
@@ -38,17 +38,6 @@ class JobSetKind:
         topology = keys.topology_request(View(obj)["metadata"])
         spec = View(_original(obj))["spec"]
         return replicated_jobs.resolve(spec, defaults, self.reclaimable(obj, lookup), topology, {})
-
-    def is_suspended(self, obj: Object) -> bool:
-        """`spec.suspend`."""
-        return suspended(obj)
-
-    @patches.guarded
-    def suspend_on_create(self, obj: Object, lookup: Lookup) -> list[Object]:
-        """As in `Kind.suspend_on_create`."""
-        if not isinstance(obj.get("spec"), dict) or self.is_suspended(obj):
-            return []
-        return [patches.put(True, "spec", "suspend")]
 
     @patches.guarded
     def next_start(self, obj: Object, placement: Placement, lookup: Lookup, *, refused: str = "") -> Step:
@@ -111,14 +100,6 @@ class JobSetKind:
         except Unresolvable:
             return False
 
-    def finished(self, obj: Object) -> Finished | None:
-        """Completed or Failed is True."""
-        for kind, outcome in (("Completed", Outcome.SUCCEEDED), ("Failed", Outcome.FAILED)):
-            found = condition(obj, kind)
-            if found is not None:
-                return Finished(outcome, str(found.get("message") or found.get("reason") or ""))
-        return None
-
     def reclaimable(self, obj: Object, lookup: Lookup) -> Mapping[str, int]:
         """As in `Kind.reclaimable`."""
         try:
@@ -132,7 +113,7 @@ class JobSetKind:
 
     def pod_set_of(self, pod: Object) -> str:
         """The replicated job's name."""
-        return str(((pod.get("metadata") or {}).get("labels") or {}).get(REPLICATED_JOB_NAME, ""))
+        return replicated_jobs.pod_set_of(pod)
 
 
 def _path(index: int) -> tuple[str | int, ...]:

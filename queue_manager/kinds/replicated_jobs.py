@@ -161,3 +161,8 @@ def stale_children(job_set: Object, spec: View, placement: Placement, lookup: Lo
 
 def _gates(pod: View) -> set[str]:
     return {gate["name"].text() for gate in pod["schedulingGates"].items()}
+
+
+def pod_set_of(pod: Object) -> str:
+    """The replicated job's name, by the label that JobSet gives each pod."""
+    return str(((pod.get("metadata") or {}).get("labels") or {}).get(REPLICATED_JOB_NAME, ""))

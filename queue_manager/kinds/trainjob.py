@@ -9,13 +9,11 @@ from queue_manager.cluster.port import JOB_SETS, TRAIN_JOBS, Object
 from queue_manager.engine.workload import TopologyRequest
 from queue_manager.kinds import annotations as keys
 from queue_manager.kinds import patches, pod_template, replicated_jobs
-from queue_manager.kinds.fields import View, condition, is_controlled_by, status_of, suspended, told
+from queue_manager.kinds.fields import View, is_controlled_by, status_of, suspended, told
 from queue_manager.kinds.kind import (
     PREFIX,
     Done,
-    Finished,
     Lookup,
-    Outcome,
     Placement,
     PlacementLost,
     Resolved,
@@ -24,7 +22,8 @@ from queue_manager.kinds.kind import (
     Wait,
     Write,
 )
-from queue_manager.kinds.replicated_jobs import JOB_SET_NAME, REPLICATED_JOB_NAME
+from queue_manager.kinds.replicated_jobs import JOB_SET_NAME
+from queue_manager.kinds.suspending import Suspending
 from queue_manager.kinds.train_job_patch import patch_entry
 from queue_manager.kinds.trainer_api import generation
 from queue_manager.kinds.trainer_runtime import (
@@ -37,7 +36,7 @@ from queue_manager.kinds.trainer_runtime import (
 )
 
 
-class TrainJobKind:
+class TrainJobKind(Suspending):
     """`may_override`: policies of a runtime that its jobs may change (annotation keys, Settings.userMayOverride)."""
 
     resource = TRAIN_JOBS
@@ -72,18 +71,12 @@ class TrainJobKind:
         path = keys.annotation(View(obj)["metadata"], key).path
         return policy, (f"{path} is not followed: {runtime.name} says {policy.mode} {policy.level}",)
 
-    def is_suspended(self, obj: Object) -> bool:
-        """`spec.suspend`; the conditions lag behind it and keep their place in the list (sdk#803)."""
-        return suspended(obj)
-
     @patches.guarded
     def suspend_on_create(self, obj: Object, lookup: Lookup) -> list[Object]:
         """As in `Kind.suspend_on_create`; never a second entry when the webhook is invoked again (kueue#15210)."""
-        operations: list[Object] = []
+        operations: list[Object] = super().suspend_on_create(obj, lookup)
         if not isinstance(obj.get("spec"), dict):
             return operations
-        if not self.is_suspended(obj):
-            operations.append(patches.put(True, "spec", "suspend"))
         try:
             api = generation(lookup)
         except Unresolvable:
@@ -175,14 +168,6 @@ class TrainJobKind:
         # Without the JobSet the replicas are not known; those that Trainer labels are single.
         return bool(entries) and all(told(entry, "ready") + told(entry, "succeeded") > 0 for entry in entries)
 
-    def finished(self, obj: Object) -> Finished | None:
-        """Complete or Failed is True."""
-        for kind, outcome in (("Complete", Outcome.SUCCEEDED), ("Failed", Outcome.FAILED)):
-            found = condition(obj, kind)
-            if found is not None:
-                return Finished(outcome, str(found.get("message") or found.get("reason") or ""))
-        return None
-
     def reclaimable(self, obj: Object, lookup: Lookup) -> Mapping[str, int]:
         """As in `Kind.reclaimable`, told from the JobSet."""
         job_set = _job_set(obj, lookup)
@@ -199,7 +184,7 @@ class TrainJobKind:
 
     def pod_set_of(self, pod: Object) -> str:
         """The replicated job's name."""
-        return str(((pod.get("metadata") or {}).get("labels") or {}).get(REPLICATED_JOB_NAME, ""))
+        return replicated_jobs.pod_set_of(pod)
 
 
 def _suspend_again(obj: Object) -> Step:
