@@ -8,11 +8,12 @@ from typing import Any, Protocol, TypeVar
 
 from queue_manager.config import models
 from queue_manager.config.durations import parse_duration
-from queue_manager.config.fields import amount, weight_milli
+from queue_manager.config.fields import amount, factor, weight_milli
 from queue_manager.config.parse import ParseResult, parse_objects
 from queue_manager.config.problem import Problem
 from queue_manager.config.tree import Tree, build_tree
 from queue_manager.engine import configuration as engine
+from queue_manager.engine.resources import ResourceRules, Transformation
 from queue_manager.engine.workload import Requirement, Taint, Toleration
 
 MINUTE = 60_000_000
@@ -60,7 +61,6 @@ class Settings:
     trusted_submitters: frozenset[str] = frozenset()
     fair_sharing: bool = False
     fair_sharing_strategies: tuple[str, ...] = ()
-    ignore_undeclared_resources: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def to_engine(objects: Sequence[models.ConfigObject], revision: int = 0) -> Comp
             flavors,
             dict(sorted(cohorts.items())),
             queues,
-            excluded_prefixes=tuple(sorted(spec.resources.exclude_resource_prefixes)),
+            resources=_resources(spec.resources),
             revision=revision,
         ),
         {(q.namespace, q.name): q for q in map(_local_queue, _of(models.LocalQueue, by_kind))},
@@ -285,6 +285,20 @@ def _priority_class(item: models.PriorityClass) -> PriorityClass:
     return PriorityClass(item.name, spec.value, spec.may_preempt, spec.preemptible, minimum)
 
 
+def _resources(spec: models.Resources) -> ResourceRules:
+    return ResourceRules(
+        tuple(sorted(spec.exclude_resource_prefixes)),
+        {item.input: _transformation(item) for item in spec.transformations},
+        spec.quota_check_strategy == "IgnoreUndeclared",
+        {name: item.name for item in spec.device_class_mappings for name in item.device_class_names},
+    )
+
+
+def _transformation(item: models.Transformation) -> Transformation:
+    outputs = tuple((resource, factor(text)) for resource, text in sorted(item.outputs.items()))
+    return Transformation(item.input, item.strategy == "Retain", item.multiply_by or "", outputs)
+
+
 def _settings_spec(items: Iterable[models.ConfigObject]) -> models.SettingsSpec:
     return next((item.spec for item in items if isinstance(item, models.Settings)), models.SettingsSpec())
 
@@ -308,5 +322,4 @@ def _settings(spec: models.SettingsSpec) -> Settings:
         trusted_submitters=frozenset(spec.trusted_submitters),
         fair_sharing=fair is not None,
         fair_sharing_strategies=tuple(fair.preemption_strategies) if fair else (),
-        ignore_undeclared_resources=spec.resources.quota_check_strategy == "IgnoreUndeclared",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Annotated, Any
 
 from pydantic import (
@@ -93,6 +94,19 @@ def _duration_text(value: Any) -> Any:
     return "0" if type(value) is int and value == 0 else value
 
 
+def factor(text: str) -> Fraction:
+    """A quantity as an exact number, of any sign; raises a field error when it is none."""
+    try:
+        return quantities.exact(text)
+    except ValueError as error:
+        raise wrong(str(error), "write it like 1, 0.5, -2 or 10Gi") from None
+
+
+def _checked_factor(text: str) -> str:
+    factor(text)
+    return text
+
+
 def _checked_weight(text: str) -> str:
     weight_milli(text)
     return text
@@ -121,6 +135,7 @@ Quantity = Annotated[
     BeforeValidator(_quantity_text),
     WithJsonSchema({"type": ["string", "number"], "description": "Quantity: 8, 500m, 1.5, 64Gi"}),
 ]
+Factor = Annotated[Quantity, AfterValidator(_checked_factor)]
 Weight = Annotated[Quantity, AfterValidator(_checked_weight)]
 Duration = Annotated[
     str,

@@ -107,8 +107,22 @@ def _configuration(content: LinedDict, warnings: Warnings) -> None:
     content["metadata"]["name"] = "default"
     content["spec"] = spec
     warnings.append(((), "settings of Kueue's own process (integrations, metrics, webhook ...) are left out"))
-    exclusions = spec.get("resources")
-    if isinstance(exclusions, LinedDict) and isinstance(exclusions.get("transformations"), LinedList):
-        for item in exclusions["transformations"]:
-            if isinstance(item, LinedDict) and item.get("strategy") == "":
-                item.pop("strategy")
+    resources = spec.get("resources")
+    if isinstance(resources, LinedDict):
+        _resources(resources, warnings)
+
+
+def _resources(resources: LinedDict, warnings: Warnings) -> None:
+    for item in _mappings(resources.get("transformations")):
+        if item.get("strategy") == "":
+            item.pop("strategy")
+        if item.get("multiplyBy") == "":
+            item.pop("multiplyBy")
+    for index, item in enumerate(_mappings(resources.get("deviceClassMappings"))):
+        if item.pop("sources", None) is not None:
+            path = ("spec", "resources", "deviceClassMappings", index, "sources")
+            warnings.append((path, "devices are counted by number, not by counters or capacity: left out"))
+
+
+def _mappings(value: object) -> list[LinedDict]:
+    return [item for item in value if isinstance(item, LinedDict)] if isinstance(value, LinedList) else []

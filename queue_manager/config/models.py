@@ -17,6 +17,7 @@ from queue_manager.config.fields import (
     Boolean,
     Count,
     Duration,
+    Factor,
     LabelKey,
     Labels,
     LabelValue,
@@ -334,15 +335,19 @@ class WaitForPodsReady(Model):
 
 
 class Transformation(Model):
+    """`outputs` are per unit of `input`; a negative one is an allowance on what other inputs make."""
+
     input: LabelKey
     strategy: Literal["Retain", "Replace"] = "Retain"
-    multiply_by: Text = ""
-    outputs: dict[LabelKey, Quantity] = {}
+    multiply_by: LabelKey | None = None
+    outputs: dict[LabelKey, Factor] = {}
 
 
 class DeviceClassMapping(Model):
+    """Devices of these DeviceClasses are counted as the resource `name`."""
+
     name: LabelKey
-    device_class_names: list[Text]
+    device_class_names: Annotated[list[Annotated[Text, Field(min_length=1)]], Field(min_length=1)]
 
 
 class Resources(Model):

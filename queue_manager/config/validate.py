@@ -16,6 +16,7 @@ from queue_manager.config.models import (
     Queue,
     ResourceGroup,
     ResourceQuota,
+    Resources,
     RoleBinding,
     Settings,
     Topology,
@@ -218,6 +219,28 @@ def _settings(item: Settings, context: _Context) -> Iterator[Finding]:
     if item.spec.fair_sharing and strategies not in ([final], [initial], [final, initial]):
         path = ("spec", "fairSharing", "preemptionStrategies")
         yield path, f"{strategies} is not a valid choice", f"[{final}], [{initial}] or both in this order"
+    yield from _resources(item.spec.resources)
+
+
+def _resources(resources: Resources) -> Iterator[Finding]:
+    path: Path = ("spec", "resources")
+    if resources.quota_check_strategy == "IgnoreUndeclared" and resources.exclude_resource_prefixes:
+        hint = "leave one of them out: what no queue declares is ignored anyway"
+        yield (*path, "excludeResourcePrefixes"), "can't stand beside quotaCheckStrategy IgnoreUndeclared", hint
+    inputs: set[str] = set()
+    for index, item in enumerate(resources.transformations):
+        if item.input in inputs:
+            message = f"resource {item.input!r} is transformed already"
+            yield (*path, "transformations", index, "input"), message, "put all its outputs into one transformation"
+        inputs.add(item.input)
+    counted: dict[str, str] = {}
+    for index, mapping in enumerate(resources.device_class_mappings):
+        for place, name in enumerate(mapping.device_class_names):
+            if name in counted:
+                message = f"device class {name!r} is counted as {counted[name]} already"
+                spot = (*path, "deviceClassMappings", index, "deviceClassNames", place)
+                yield spot, message, "a device class is counted as one resource"
+            counted.setdefault(name, mapping.name)
 
 
 def _tree_problems(objects: Sequence[ConfigObject], tree: Tree) -> Iterator[Problem]:
@@ -275,8 +298,6 @@ def _without_effect(item: ConfigObject) -> Iterator[Problem]:
     if isinstance(item, Settings):
         unused += [("spec", "fairSharing")] if spec.fair_sharing else []
         unused += [("spec", "admissionFairSharing")] if spec.admission_fair_sharing else []
-        unused += [("spec", "resources", "transformations")] if spec.resources.transformations else []
-        unused += [("spec", "resources", "deviceClassMappings")] if spec.resources.device_class_mappings else []
         unused += [("spec", "starvationAfter")] if spec.starvation_after else []
         unset = type(spec)()
         unused += [("spec", "waitForPodsReady")] if spec.wait_for_pods_ready != unset.wait_for_pods_ready else []

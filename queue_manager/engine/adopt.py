@@ -21,7 +21,7 @@ def adopt(state: State, workload: Workload, now: int) -> Admission | None:
     if queue is None:
         return None
     prepared = prepare(ask_of(workload, state.configuration), queue, state.configuration)
-    if prepared.uncovered:
+    if prepared.uncovered or prepared.unmapped:
         return None
     flavors: list[dict[str, str]] = [{} for _ in prepared.ask.pod_sets]
     for need in prepared.needs:
@@ -34,7 +34,8 @@ def adopt(state: State, workload: Workload, now: int) -> Admission | None:
     assigned = []
     for index, pod_set in enumerate(prepared.ask.pod_sets):
         for resource, flavor in flavors[index].items():
-            sums.add(Cell(flavor, resource), pod_set.stages, prepared.requests[index][resource] * pod_set.count)
+            for stages, amount in pod_set.needs(resource, pod_set.count):
+                sums.add(Cell(flavor, resource), stages, amount)
         taken = flavors_of(state.configuration, flavors[index])
         assigned.append(
             PodSetAssignment(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from queue_manager.engine.configuration import Cell, Configuration
 from queue_manager.engine.quantities import PODS
-from queue_manager.engine.workload import PodSet, Requests, Workload
+from queue_manager.engine.resources import added
+from queue_manager.engine.workload import Devices, PodSet, Requests, Workload
 
 Shape = tuple[object, ...]
 """Workloads of equal shape in one queue differ in nothing that decides whether they can be admitted, save their age."""
@@ -27,7 +28,13 @@ def _pod_set_shape(pod_set: PodSet) -> Shape:
         pod_set.topology,
         pod_set.podset_group,
         pod_set.host_ports,
+        _devices_shape(pod_set.devices),
     )
+
+
+def _devices_shape(devices: Devices) -> Shape:
+    shared = tuple((claim.name, tuple(sorted(claim.devices.items()))) for claim in devices.shared)
+    return (tuple(sorted(devices.each.items())), shared, tuple(sorted(devices.backed.items())))
 
 
 def shape_of(workload: Workload) -> Shape:
@@ -41,8 +48,12 @@ def shape_of(workload: Workload) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class PodSetAsk:
-    """One pod set as the engine counts it: `requests` of one pod without excluded resources, `stages` as policy has
-    it."""
+    """One pod set as the engine counts it, `stages` as policy has it.
+
+    `requests` is what quota counts of one pod, `node_requests` what a pod asks of its node. `shared` is counted once
+    for all its pods, during `shared_stages`: claims that several pod sets share are with the first of them.
+    `unmapped` are device classes that no rule counts.
+    """
 
     pod_set: PodSet
     group: int
@@ -51,11 +62,22 @@ class PodSetAsk:
     requests: Requests
     node_requests: Requests
     stages: tuple[int, int]
+    shared: Requests
+    shared_stages: tuple[int, int]
+    unmapped: tuple[str, ...]
 
     @property
     def name(self) -> str:
         """The pod set's name."""
         return self.pod_set.name
+
+    def needs(self, resource: str, count: int) -> list[tuple[tuple[int, int], int]]:
+        """What `count` of its pods need of a resource, as stages and amounts. A pod counts at least 1 of `pods`."""
+        each = self.requests.get(resource, 0)
+        found = [(self.stages, (max(1, each) if resource == PODS else each) * count)]
+        if count and resource in self.shared:
+            found.append((self.shared_stages, self.shared[resource]))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +112,8 @@ def ask_of(workload: Workload, configuration: Configuration) -> Ask:
         for group, pod_group in enumerate(workload.pod_groups)
         for pod_set in pod_group.pod_sets
     ]
+    if any(pod_set.pod_set.devices.shared for pod_set in pod_sets):
+        pod_sets = _with_shared_claims(pod_sets, configuration)
     units: dict[tuple[int, str], list[int]] = {}
     for index, pod_set in enumerate(pod_sets):
         shared = pod_set.pod_set.podset_group
@@ -106,17 +130,46 @@ def ask_of(workload: Workload, configuration: Configuration) -> Ask:
 
 
 def _pod_set_ask(pod_set: PodSet, group: int, configuration: Configuration) -> PodSetAsk:
-    requests = {
-        resource: amount
-        for resource, amount in pod_set.requests.items()
-        if not resource.startswith(configuration.excluded_prefixes or ("\0",))
-    }
+    rules, backed = configuration.resources, pod_set.devices.backed
+    counted = rules.counted(pod_set.requests)
+    devices, unmapped = rules.counted_devices(pod_set.devices.each)
+    for resource in backed:
+        counted.pop(resource, None)
+    # A backed resource without a mapping keeps its own name.
+    served = [{rules.device_classes.get(c, r): pod_set.requests.get(r, 0)} for r, c in sorted(backed.items())]
+    requests = added(counted, (devices, *served))
     count = max(0, pod_set.count - pod_set.reclaimed)
     least = count if pod_set.min_count is None else min(count, max(0, pod_set.min_count - pod_set.reclaimed))
     stages = pod_set.stages if configuration.policies.stages else (0, 0)
-    on_node = {resource: amount for resource, amount in requests.items() if amount > 0}
+    on_node = {r: amount for r, amount in pod_set.requests.items() if amount > 0 and r not in backed}
     on_node[PODS] = max(1, on_node.get(PODS, 0))
-    return PodSetAsk(pod_set, group, count, least, requests, on_node, stages)
+    return PodSetAsk(pod_set, group, count, least, requests, on_node, stages, {}, stages, unmapped)
+
+
+def _with_shared_claims(pod_sets: list[PodSetAsk], configuration: Configuration) -> list[PodSetAsk]:
+    """Gives each shared claim to the first pod set with pods that names it, while any of those that do can run."""
+    users: dict[str, list[int]] = {}
+    claims = {claim.name: claim for pod_set in pod_sets for claim in pod_set.pod_set.devices.shared}
+    for index, pod_set in enumerate(pod_sets):
+        for claim in pod_set.pod_set.devices.shared:
+            users.setdefault(claim.name, []).append(index)
+    found = list(pod_sets)
+    for name in sorted(claims):
+        owner = next((index for index in users[name] if pod_sets[index].count), users[name][0])
+        counted, unmapped = configuration.resources.counted_devices(claims[name].devices)
+        stages = [pod_sets[index].stages for index in users[name]]
+        old = found[owner]
+        found[owner] = replace(
+            old,
+            requests={**dict.fromkeys(counted, 0), **old.requests},
+            shared=added(old.shared, (counted,)),
+            shared_stages=(
+                min(old.shared_stages[0], *(first for first, _ in stages)),
+                max(old.shared_stages[1], *(last for _, last in stages)),
+            ),
+            unmapped=tuple(sorted({*old.unmapped, *unmapped})),
+        )
+    return found
 
 
 class StageSums:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from queue_manager.engine.resources import ResourceRules
 from queue_manager.engine.workload import Requirement, Taint, Toleration
 
 
@@ -148,15 +149,14 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One consistent configuration, keyed by name. `excluded_prefixes` are resource name prefixes that quota
-    ignores."""
+    """One consistent configuration, keyed by name."""
 
     topologies: Mapping[str, Topology] = field(default_factory=dict)
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
     cohorts: Mapping[str, Cohort] = field(default_factory=dict)
     queues: Mapping[str, Queue] = field(default_factory=dict)
     policies: Policies = Policies()
-    excluded_prefixes: tuple[str, ...] = ()
+    resources: ResourceRules = field(default_factory=ResourceRules)
     revision: int = 0
 
 

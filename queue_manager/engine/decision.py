@@ -31,6 +31,7 @@ class BlockerType(StrEnum):
     QUOTA = "Quota"
     MAX_QUOTA = "MaxQuota"
     FLAVOR = "Flavor"
+    DEVICE_CLASS = "DeviceClass"
     TOPOLOGY = "Topology"
     PREEMPTION = "Preemption"
     AHEAD_IN_QUEUE = "AheadInQueue"

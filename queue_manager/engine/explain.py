@@ -168,6 +168,11 @@ class Explainer:
             for name, resource in prepared.uncovered
         ]
         reasons = [Reason.NO_MATCHING_FLAVOR] if blockers else []
+        for name, device_class in prepared.unmapped:
+            reasons.append(Reason.MISCONFIGURED)
+            message = f"no quota counts devices of DeviceClass {device_class} (pod set {name})"
+            message += ": name it in deviceClassMappings of the Settings' resources"
+            blockers.append(Blocker(BlockerType.DEVICE_CLASS, message, resource=device_class))
         for choice in nomination.assignment.choices:
             if choice.taken.reason is not None:
                 reasons.append(choice.taken.reason)
@@ -285,4 +290,5 @@ def kind_of(parked: Parked) -> Kind:
     )
     misfit = nomination.misfit
     where = None if misfit is None else (misfit.demand.name, misfit.level)
-    return (nomination.assignment.prepared.uncovered, short, where)
+    prepared = nomination.assignment.prepared
+    return (prepared.uncovered, prepared.unmapped, short, where)

@@ -39,6 +39,7 @@ SEVERITY = (
     Reason.WAITING_FOR_QUOTA,
     Reason.EXCEEDS_MAX_QUOTA,
     Reason.NO_MATCHING_FLAVOR,
+    Reason.MISCONFIGURED,
 )
 """Reasons, the nearest to fitting first."""
 
@@ -136,8 +137,8 @@ class FlavorAssigner:
                 for resource in need.resources:
                     if resource in prepared.requests[member]:
                         flavors[member][resource] = choice.taken.flavor
-                        amount = prepared.requests[member][resource] * counts[member]
-                        sums.add(Cell(choice.taken.flavor, resource), pod_sets[member].stages, amount)
+                        for stages, amount in pod_sets[member].needs(resource, counts[member]):
+                            sums.add(Cell(choice.taken.flavor, resource), stages, amount)
         mode = min((choice.taken.mode for choice in choices), default=Mode.FIT)
         return Assignment(
             prepared,
@@ -145,7 +146,7 @@ class FlavorAssigner:
             tuple(choices),
             tuple(flavors),
             sums.charge() if choices else {},
-            Mode.NO_FIT if prepared.uncovered else mode,
+            Mode.NO_FIT if prepared.uncovered or prepared.unmapped else mode,
             max((choice.taken.level for choice in choices), default=0),
             frozenset(
                 Cell(choice.taken.flavor, resource)
@@ -207,8 +208,10 @@ class FlavorAssigner:
             amount = sums.with_more(
                 cell,
                 [
-                    (prepared.ask.pod_sets[member].stages, prepared.requests[member].get(resource, 0) * counts[member])
+                    part
                     for member in need.pod_sets
+                    if resource in prepared.requests[member]
+                    for part in prepared.ask.pod_sets[member].needs(resource, counts[member])
                 ],
             )
             found, height, why = self._cell(cell, amount)

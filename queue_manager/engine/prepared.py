@@ -33,13 +33,14 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """All needs of an ask in a queue. `uncovered` are (pod set, resource) that no resource group of the queue
-    covers."""
+    """All needs of an ask in a queue. `uncovered` are (pod set, resource) that no resource group of the queue covers,
+    `unmapped` (pod set, device class) that the settings count as no resource."""
 
     ask: Ask
     requests: tuple[Mapping[str, int], ...]
     needs: tuple[Need, ...]
     uncovered: tuple[tuple[str, str], ...]
+    unmapped: tuple[tuple[str, str], ...] = ()
 
 
 def prepare(ask: Ask, queue: Queue, configuration: Configuration) -> Prepared:
@@ -52,8 +53,10 @@ def prepare(ask: Ask, queue: Queue, configuration: Configuration) -> Prepared:
         for index in members:
             uncovered += [
                 (ask.pod_sets[index].name, resource)
-                for resource, amount in requests[index].items()
-                if resource not in group_of and amount > 0
+                for resource in requests[index]
+                if resource not in group_of
+                and not configuration.resources.ignore_undeclared
+                and any(amount > 0 for _, amount in ask.pod_sets[index].needs(resource, 1))
             ]
         for group in queue.resource_groups:
             resources = tuple(r for r in group.resources if any(r in requests[index] for index in members))
@@ -63,7 +66,8 @@ def prepare(ask: Ask, queue: Queue, configuration: Configuration) -> Prepared:
                     Option(q.flavor, _refusal(q.flavor, pod_sets, ask, queue, configuration)) for q in group.flavors
                 )
                 needs.append(Need(unit, members, resources, options))
-    return Prepared(ask, requests, tuple(needs), tuple(uncovered))
+    unmapped = tuple((pod_set.name, name) for pod_set in ask.pod_sets for name in pod_set.unmapped)
+    return Prepared(ask, requests, tuple(needs), tuple(uncovered), unmapped)
 
 
 def _with_pods(pod_set: PodSetAsk, covered: bool) -> Mapping[str, int]:

@@ -75,8 +75,8 @@ def _charge(ask: Ask, admission: Admission, counts: Mapping[str, int]) -> Mappin
     for pod_set in ask.pod_sets:
         found = assigned.get(pod_set.name)
         for resource, flavor in found.flavors.items() if found is not None else ():
-            amount = pod_set.requests.get(resource, 1 if resource == PODS else 0)
-            sums.add(Cell(flavor, resource), pod_set.stages, amount * counts[pod_set.name])
+            for stages, amount in pod_set.needs(resource, counts[pod_set.name]):
+                sums.add(Cell(flavor, resource), stages, amount)
     return sums.charge()
 
 

@@ -66,6 +66,27 @@ class TopologyRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedClaim:
+    """A resource claim that all pods which name it share: its devices (DeviceClass -> number) are counted once."""
+
+    name: str
+    devices: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """Devices that the pods of a set get by resource claims, DeviceClass -> number.
+
+    `each` is what a claim of its own gives to every pod. `backed` are extended resources among the requests that a
+    DeviceClass serves (resource -> class): no node need list them.
+    """
+
+    each: Mapping[str, int] = field(default_factory=dict)
+    shared: tuple[SharedClaim, ...] = ()
+    backed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class PodSet:
     """`count` equal pods.
 
@@ -87,6 +108,7 @@ class PodSet:
     topology: TopologyRequest | None = None
     podset_group: str = ""
     host_ports: tuple[int, ...] = ()
+    devices: Devices = Devices()
 
 
 class GroupPolicy(StrEnum):

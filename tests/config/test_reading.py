@@ -37,7 +37,7 @@ def test_example_is_valid_and_compiles():
     compiled = to_engine(objects, revision=7)
     configuration = compiled.configuration
     assert configuration.revision == 7
-    assert configuration.excluded_prefixes == ("example.com/",)
+    assert configuration.resources.excluded_prefixes == ("example.com/",)
     assert configuration.topologies["racks"].levels[-1] == "kubernetes.io/hostname"
     flavor = configuration.flavors["h100"]
     assert flavor.node_taints == (Taint("gpu", "true", "NoSchedule"),)

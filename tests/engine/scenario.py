@@ -8,9 +8,12 @@
       queues: {nlp: {cohort: research, strategy: StrictFIFO, quota: {h100: {gpu: {nominal: 4, borrow: 2, lend: 1}}},
                      withinQueue: LowerPriority, reclaim: Any, borrow: LowerPriority}}
       policies: {hold_freed_quota: false}
+      resources: {excluded: [example.com/], ignoreUndeclared: true, deviceClasses: {h100.nvidia.com: gpus},
+                  transformations: {mig-1g: {replace: true, times: slices, outputs: {gpu-memory: 5Gi}}}}
     nodes: {"n0 n1": {labels: {...}, free: {gpu: 8, cpu: 8, pods: 10}}}
     events:
-      - submit: {a: {queue: nlp, priority: 5, pods: 4, gpu: 8, required: rack}, b: {sets: {init: {stages: [0, 0]}}}}
+      - submit: {a: {queue: nlp, priority: 5, pods: 4, gpu: 8, required: rack}, b: {sets: {init: {stages: [0, 0]}}},
+                 c: {queue: nlp, devices: {h100.nvidia.com: 1}, claims: {nic: {roce: 1}}, backed: {gpu: h100}}}
       - plan: {admitted: [a], evicted: {b: a}, waiting: {c: WaitingForQuota}, says: {c: "1 gpu short"}}
       - release / evict / remove / finish / hold / unhold: [a]
       - bind: {a: {main: {n0: 2}}}    configure: {...merged into configuration...}    nodes: {...}    restart:
@@ -45,13 +48,16 @@ from queue_manager.engine.configuration import (
 )
 from queue_manager.engine.decision import Plan
 from queue_manager.engine.engine import Engine
-from queue_manager.engine.quantities import parse
+from queue_manager.engine.quantities import exact, parse
+from queue_manager.engine.resources import ResourceRules, Transformation
 from queue_manager.engine.state import Phase
 from queue_manager.engine.workload import (
+    Devices,
     PodGroup,
     PodSet,
     Requirement,
     SelectorTerm,
+    SharedClaim,
     Taint,
     Toleration,
     TopologyMode,
@@ -62,6 +68,7 @@ from tests.engine.generate import copy_of
 
 Data = dict[str, Any]
 POD_SET_KEYS = ("pods", "min", "stages", "reclaimed", "selector", "affinity", "tolerations", "group", "node")
+DEVICE_KEYS = ("devices", "claims", "backed")
 TOPOLOGY = {mode.value: mode for mode in TopologyMode}
 
 
@@ -133,7 +140,20 @@ def configuration(data: Data) -> Configuration:
         },
         {name: queue(name, q) for name, q in data.get("queues", {}).items()},
         Policies(**data.get("policies", {})),
+        resource_rules(data.get("resources", {})),
+    )
+
+
+def resource_rules(data: Data) -> ResourceRules:
+    def transformation(name: str, rule: Data) -> Transformation:
+        outputs = tuple((resource, exact(factor)) for resource, factor in rule.get("outputs", {}).items())
+        return Transformation(name, not rule.get("replace", False), rule.get("times", ""), outputs)
+
+    return ResourceRules(
         tuple(data.get("excluded", ())),
+        {name: transformation(name, rule) for name, rule in data.get("transformations", {}).items()},
+        data.get("ignoreUndeclared", False),
+        data.get("deviceClasses", {}),
     )
 
 
@@ -145,7 +165,7 @@ def topology_of(data: Data) -> TopologyRequest | None:
 
 
 def pod_set(name: str, data: Data) -> PodSet:
-    plain = {k: v for k, v in data.items() if k not in POD_SET_KEYS and k not in TOPOLOGY}
+    plain = {k: v for k, v in data.items() if k not in (*POD_SET_KEYS, *DEVICE_KEYS) and k not in TOPOLOGY}
     terms = [SelectorTerm((Requirement(k, "In", tuple(v)),)) for k, v in data.get("affinity", {}).items()]
     if "node" in data:
         terms = [SelectorTerm((), (Requirement("metadata.name", "In", (data["node"],)),))]
@@ -161,6 +181,11 @@ def pod_set(name: str, data: Data) -> PodSet:
         tuple(toleration(t) for t in data.get("tolerations", ())),
         topology_of(data),
         data.get("group", ""),
+        devices=Devices(
+            data.get("devices", {}),
+            tuple(SharedClaim(name, devices) for name, devices in data.get("claims", {}).items()),
+            data.get("backed", {}),
+        ),
     )
 
 
