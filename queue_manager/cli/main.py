@@ -9,7 +9,14 @@ import typer
 
 from queue_manager.cli.client import DEFAULT_SERVER, Client
 from queue_manager.cli.errors import CommandError
-from queue_manager.cli.options import ApiOptions, ClusterKind, ControllerOptions, UpOptions, WebhookOptions
+from queue_manager.cli.options import (
+    ApiOptions,
+    ClusterKind,
+    ControllerOptions,
+    Semantics,
+    UpOptions,
+    WebhookOptions,
+)
 from queue_manager.cli.output import Format
 
 app = typer.Typer(
@@ -189,6 +196,20 @@ def explain(
     from queue_manager.cli.views import show_explanation
 
     show_explanation(_client(server, token), workload, kind, output)
+
+
+@app.command()
+def simulate(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Scenario files, or folders of *.json.")],
+    semantics: Annotated[
+        Semantics, typer.Option(help="Whose rules decide: the product's own policies too, or Kueue's alone.")
+    ] = Semantics.OWN,
+) -> None:
+    """Play scenario files: who is admitted, who is evicted, and why the rest waits."""
+    from queue_manager.cli.simulate import run_simulate
+
+    if not run_simulate(paths, semantics):
+        raise typer.Exit(1)
 
 
 @app.command()

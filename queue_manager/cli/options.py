@@ -13,6 +13,13 @@ class ClusterKind(StrEnum):
     KUBECONFIG = "kubeconfig"
 
 
+class Semantics(StrEnum):
+    """Whose rules decide in `simulate`; the values of `queue_manager.simulate.semantics.Semantics`."""
+
+    OWN = "own"
+    KUEUE = "kueue"
+
+
 @dataclass(frozen=True, slots=True)
 class UpOptions:
     """`up`: all roles in one process tree. An empty `database` means the embedded one in `data`."""

@@ -1,0 +1,62 @@
+"""Nodes of a scenario, with what pods outside the queues take on them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from queue_manager.cluster.nodes import is_ready
+from queue_manager.cluster.pods import effective_requests, is_gone, node_of
+from queue_manager.cluster.port import Object
+from queue_manager.engine.configuration import Node
+from queue_manager.engine.quantities import PODS
+from queue_manager.engine.workload import Taint
+from queue_manager.kinds.fields import View
+from queue_manager.simulate.objects import Objects, label
+from queue_manager.simulate.problem import ScenarioError
+
+OUR_PODS = ("kueue.x-k8s.io/tas", "kueue.x-k8s.io/podset", "queue-manager.io/podset")
+"""Labels of pods that a workload of the scenario stands for already."""
+
+
+def read_nodes(objects: Objects) -> list[Node]:
+    """All nodes, by name. Raises ScenarioError."""
+    foreign = _foreign(objects)
+    return [
+        _node(View(o, f"Node {o['metadata']['name']}: "), foreign.get(o["metadata"]["name"], {}))
+        for o in sorted(objects.of("Node"), key=label)
+    ]
+
+
+def _foreign(objects: Objects) -> dict[str, Counter[str]]:
+    """What pods that no workload stands for take, by node."""
+    found: dict[str, Counter[str]] = {}
+    for pod in objects.of("Pod"):
+        if is_gone(pod) or not node_of(pod) or _is_ours(pod):
+            continue
+        try:
+            found.setdefault(node_of(pod), Counter()).update({**effective_requests(pod["spec"]), PODS: 1})
+        except ValueError as error:
+            raise ScenarioError(f"Pod {label(pod)}: spec.containers: {error}") from None
+    return found
+
+
+def _is_ours(pod: Object) -> bool:
+    labels = pod["metadata"].get("labels") or {}
+    return any(key in labels for key in OUR_PODS)
+
+
+def _node(view: View, foreign: Mapping[str, int]) -> Node:
+    spec, metadata = view["spec"], view["metadata"]
+    return Node(
+        name=metadata["name"].text(),
+        labels=metadata["labels"].texts(),
+        allocatable=view.at("status", "allocatable").amounts(),
+        taints=tuple(
+            Taint(taint["key"].text(), taint["value"].text(), taint["effect"].text())
+            for taint in spec["taints"].items()
+        ),
+        ready=is_ready(view.value) and not metadata["deletionTimestamp"].given,
+        unschedulable=spec["unschedulable"].boolean(),
+        foreign=dict(foreign),
+    )

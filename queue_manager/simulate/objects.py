@@ -1,0 +1,133 @@
+"""The objects of a scenario, sorted by what they are. Native objects of Kueue and Kubernetes, and the project's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from queue_manager.cluster.port import LIMIT_RANGES, RUNTIME_CLASSES, Object, Resource
+from queue_manager.config import kueue, models
+from queue_manager.config.problem import nearest_or_list
+from queue_manager.simulate.problem import ScenarioError
+
+METADATA_NAME = "kubernetes.io/metadata.name"
+DEFAULT_NAMESPACE = "default"
+
+_VERSIONS = {
+    **dict.fromkeys((*kueue.KINDS, "Workload"), "kueue.x-k8s.io/v1beta2"),
+    **dict.fromkeys(("Flavor", "Queue", "Settings"), models.API_VERSION),
+    **dict.fromkeys(("Node", "Pod", "Namespace", "LimitRange"), "v1"),
+    "Configuration": "config.kueue.x-k8s.io/v1beta2",
+    "PriorityClass": "scheduling.k8s.io/v1",
+    "RuntimeClass": "node.k8s.io/v1",
+}
+"""What the apiVersion of a kind is where an object does not say."""
+_CLUSTER_KINDS = {"Workload", "Node", "Pod", "Namespace", "PriorityClass", "LimitRange", "RuntimeClass"}
+_CORE_KINDS_WITHOUT_A_PART = {
+    *("ConfigMap", "Endpoints", "Event", "PersistentVolume", "PersistentVolumeClaim", "PodTemplate"),
+    *("ReplicationController", "ResourceQuota", "Secret", "Service", "ServiceAccount"),
+}
+
+
+@dataclass(slots=True)
+class Objects:
+    """`configuration` is what `queue_manager.config` reads; of the rest each kind is a list in the order given."""
+
+    configuration: list[Object] = field(default_factory=list)
+    by_kind: dict[str, list[Object]] = field(default_factory=dict)
+
+    def of(self, kind: str) -> list[Object]:
+        """All objects of a kind of Kubernetes, or Kueue's workloads."""
+        return self.by_kind.get(kind, [])
+
+
+def sort_objects(contents: Iterable[Any]) -> Objects:
+    """Sorts decoded objects; what plays no part in admission is left out. Raises ScenarioError for what is no
+    object."""
+    found = Objects()
+    for index, content in enumerate(contents):
+        content = _with_version(content, index)
+        kind, version = content["kind"], content["apiVersion"]
+        if version == models.API_VERSION or (kueue.is_kueue(version) and kind != "Workload"):
+            found.configuration.append(content)
+        elif kind in _CLUSTER_KINDS:
+            found.by_kind.setdefault(kind, []).append(content)
+        elif version == "v1" and kind not in _CORE_KINDS_WITHOUT_A_PART:
+            hint = nearest_or_list(kind, _VERSIONS, "kind")
+            raise ScenarioError(f"objects[{index}]: kind: unknown kind {kind!r} ({hint})")
+    _refuse_duplicates(found)
+    return found
+
+
+def _with_version(content: Any, index: int) -> Object:
+    if not isinstance(content, dict):
+        raise ScenarioError(f"objects[{index}]: must be an object with apiVersion, kind and metadata")
+    kind = content.get("kind")
+    if not isinstance(kind, str) or not kind:
+        raise ScenarioError(f"objects[{index}]: kind: is missing ({nearest_or_list('', _VERSIONS, 'kind')})")
+    version = content.get("apiVersion") or _VERSIONS.get(kind)
+    if not isinstance(version, str):
+        raise ScenarioError(f"objects[{index}]: {kind}: apiVersion: is missing")
+    metadata = content.get("metadata")
+    if kind != "Configuration" and not (isinstance(metadata, dict) and isinstance(metadata.get("name"), str)):
+        raise ScenarioError(f"objects[{index}]: {kind}: metadata.name: is missing")
+    return content if version == content.get("apiVersion") else {**content, "apiVersion": version}
+
+
+def _refuse_duplicates(found: Objects) -> None:
+    for kind, items in found.by_kind.items():
+        seen: set[str] = set()
+        for item in items:
+            key = label(item)
+            if key in seen:
+                raise ScenarioError(f"{kind} {key}: metadata.name: is given twice (remove one)")
+            seen.add(key)
+
+
+def label(obj: Object) -> str:
+    """`namespace/name` of a namespaced object, else the name."""
+    metadata = obj["metadata"]
+    return f"{namespace_of(obj)}/{metadata['name']}" if obj["kind"] in _NAMESPACED else str(metadata["name"])
+
+
+_NAMESPACED = {"Workload", "Pod", "LimitRange"}
+
+
+def namespace_of(obj: Object) -> str:
+    """The namespace of a namespaced object; what says none lies in `default`, as in kubectl."""
+    return obj["metadata"].get("namespace") or DEFAULT_NAMESPACE
+
+
+def namespace_labels(objects: Objects) -> Mapping[str, Mapping[str, str]]:
+    """Labels by namespace; each has its name as a label, as the API server sees to."""
+    return {
+        o["metadata"]["name"]: {METADATA_NAME: o["metadata"]["name"], **(o["metadata"].get("labels") or {})}
+        for o in objects.of("Namespace")
+    }
+
+
+class ScenarioLookup:
+    """What `kinds` look up beside a pod template: limit ranges and runtime classes of the scenario."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._runtime_classes = {o["metadata"]["name"]: o for o in objects.of("RuntimeClass")}
+        self._limit_ranges: dict[str, list[Object]] = {}
+        for item in objects.of("LimitRange"):
+            self._limit_ranges.setdefault(namespace_of(item), []).append(item)
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
+        """A runtime class."""
+        return self._runtime_classes.get(name) if resource == RUNTIME_CLASSES else None
+
+    def list(self, resource: Resource, namespace: str) -> Sequence[Object]:
+        """The limit ranges of a namespace."""
+        return self._limit_ranges.get(namespace, []) if resource == LIMIT_RANGES else []
+
+    def owned_by(self, resource: Resource, uid: str) -> Sequence[Object]:
+        """Nothing: a scenario has no jobs."""
+        return []
+
+    def schema(self, resource: Resource) -> Object | None:
+        """None: a scenario has no CRDs."""
+        return None

@@ -1,0 +1,145 @@
+"""A scenario file as the engine's configuration, nodes, workloads and admissions."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from queue_manager.config.compiled import Compiled, to_engine
+from queue_manager.config.parse import parse_objects
+from queue_manager.engine.configuration import Configuration, Node
+from queue_manager.engine.decision import Admission, Reason
+from queue_manager.engine.workload import MICROSECONDS, Workload
+from queue_manager.kinds.fields import View
+from queue_manager.kinds.kind import Unresolvable
+from queue_manager.simulate.admissions import AdmissionReader
+from queue_manager.simulate.cluster import read_nodes
+from queue_manager.simulate.fields import condition, moment
+from queue_manager.simulate.objects import Objects, label, sort_objects
+from queue_manager.simulate.problem import ScenarioError
+from queue_manager.simulate.semantics import Semantics
+from queue_manager.simulate.workloads import WorkloadReader
+
+FIRST_PASS_AFTER = 61 * MICROSECONDS
+"""From the latest time in a scenario to its first pass."""
+
+
+class Stage(Enum):
+    """Where a workload is at the start. GOING is evicted, and still holds what it was admitted with."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    GOING = "going"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One workload of a scenario at the start. `why` is set where it is never tried: reason and message."""
+
+    key: str
+    workload: Workload
+    stage: Stage
+    admission: Admission | None = None
+    why: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What a scenario says. `now` is the time of the first pass, in microseconds; `jobs` are sorted by key."""
+
+    name: str
+    description: str
+    semantics: Semantics
+    configuration: Configuration
+    nodes: tuple[Node, ...]
+    jobs: tuple[Job, ...]
+    now: int
+
+
+def read_file(path: Path, semantics: Semantics) -> Scenario:
+    """The scenario in a JSON file. Raises ScenarioError."""
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ScenarioError(f"can't be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"is not UTF-8 text: the first wrong byte is at {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise ScenarioError(f"is not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
+    except RecursionError:
+        raise ScenarioError("is nested too deeply") from None
+    return read_scenario(content, semantics)
+
+
+def read_scenario(content: Any, semantics: Semantics) -> Scenario:
+    """A decoded scenario. Raises ScenarioError."""
+    if not isinstance(content, dict) or not isinstance(content.get("objects"), list):
+        raise ScenarioError("objects: must be a list of objects of Kueue and Kubernetes")
+    objects = sort_objects(content["objects"])
+    compiled = _configuration(objects)
+    try:
+        nodes = read_nodes(objects)
+        jobs = _jobs(objects, compiled, nodes, semantics)
+        now = _latest(objects) + FIRST_PASS_AFTER
+    except Unresolvable as error:
+        raise ScenarioError(error.message) from None
+    configuration = replace(compiled.configuration, policies=semantics.policies)
+    text = {key: str(content.get(key) or "") for key in ("name", "description")}
+    return Scenario(text["name"], text["description"], semantics, configuration, tuple(nodes), tuple(jobs), now)
+
+
+def _configuration(objects: Objects) -> Compiled:
+    result = parse_objects(objects.configuration)
+    if result.errors:
+        raise ScenarioError("; ".join(str(problem) for problem in result.errors))
+    return to_engine(result.objects)
+
+
+def _jobs(objects: Objects, compiled: Compiled, nodes: list[Node], semantics: Semantics) -> list[Job]:
+    found = sorted(objects.of("Workload"), key=label)
+    reader = WorkloadReader(objects, compiled, semantics)
+    admissions = AdmissionReader(compiled.configuration, nodes)
+    uids = Counter(o["metadata"].get("uid") for o in found)
+    jobs = []
+    for o in found:
+        uid = o["metadata"].get("uid")
+        asked = reader.read(o, str(uid) if uid and uids[uid] == 1 else label(o))
+        view = View(o, f"Workload {asked.key}: ")
+        stage = _stage(view)
+        admission = admissions.read(view, asked.workload) if stage in (Stage.RUNNING, Stage.GOING) else None
+        why = _why_not_tried(view, stage, asked.problem)
+        jobs.append(Job(asked.key, asked.workload, stage, admission, why))
+    return jobs
+
+
+def _stage(view: View) -> Stage:
+    if condition(view, "Finished") is not None:
+        return Stage.FINISHED
+    if not view.at("status", "admission").given:
+        return Stage.WAITING
+    going = condition(view, "Evicted") is not None or not view.at("spec", "active").boolean(True)
+    return Stage.GOING if going else Stage.RUNNING
+
+
+def _why_not_tried(view: View, stage: Stage, problem: str) -> tuple[str, str] | None:
+    if stage is Stage.FINISHED:
+        return ("Finished", "has finished")
+    if not view.at("spec", "active").boolean(True):
+        return (Reason.INACTIVE.value, "is deactivated (spec.active is false)")
+    return (Reason.MISCONFIGURED.value, problem) if problem else None
+
+
+def _latest(objects: Objects) -> int:
+    """The latest time that an object carries: creations, and changes of the conditions of workloads."""
+    latest = 0
+    for o in objects.of("Workload"):
+        view = View(o, f"Workload {label(o)}: ")
+        latest = max(latest, moment(view["metadata"]["creationTimestamp"]))
+        for entry in view.at("status", "conditions").items():
+            latest = max(latest, moment(entry["lastTransitionTime"]))
+    return latest

@@ -1,0 +1,28 @@
+"""Whose rules decide a scenario."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from queue_manager.engine.configuration import Policies
+
+KUEUE_POLICIES = Policies(
+    hold_freed_quota=False,
+    stages=False,
+    next_flavor_after_topology=False,
+    implied_topology=False,
+    resume_flavor_scan=True,
+)
+"""Every rule of our own off, Kueue's own on."""
+
+
+class Semantics(StrEnum):
+    """Value of `--semantics`: the product's own policies, or Kueue's alone."""
+
+    OWN = "own"
+    KUEUE = "kueue"
+
+    @property
+    def policies(self) -> Policies:
+        """The engine's policies under these semantics."""
+        return KUEUE_POLICIES if self is Semantics.KUEUE else Policies()

@@ -1,0 +1,162 @@
+"""Kueue's Workload objects as the engine's workloads: what they ask for, when, and with which rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from queue_manager.cluster.port import Object
+from queue_manager.config.compiled import Compiled, PriorityClass
+from queue_manager.engine.selectors import meets_all
+from queue_manager.engine.workload import PodGroup, PodSet, TopologyMode, TopologyRequest, Workload
+from queue_manager.kinds.fields import View
+from queue_manager.kinds.kind import Unresolvable
+from queue_manager.kinds.pod_template import Defaults, namespace_defaults, pod_shape
+from queue_manager.simulate.fields import moment
+from queue_manager.simulate.objects import METADATA_NAME, Objects, ScenarioLookup, label, namespace_labels, namespace_of
+from queue_manager.simulate.problem import ScenarioError
+from queue_manager.simulate.semantics import Semantics
+
+MAIN = "main"
+"""The name of a pod set that has none, as Kueue's API has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A workload as it was read. `problem` says why it is in no queue or can't be counted: it waits, and is never
+    tried."""
+
+    key: str
+    workload: Workload
+    problem: str = ""
+
+
+class WorkloadReader:
+    """Reads the workloads of one scenario."""
+
+    def __init__(self, objects: Objects, compiled: Compiled, semantics: Semantics) -> None:
+        self._compiled = compiled
+        self._semantics = semantics
+        self._namespaces = namespace_labels(objects)
+        self._lookup = ScenarioLookup(objects)
+        self._defaults: dict[str, Defaults] = {}
+        self._pod_priorities = {
+            o["metadata"]["name"]: View(o, f"PriorityClass {o['metadata']['name']}: ")
+            for o in objects.of("PriorityClass")
+        }
+
+    def read(self, obj: Object, uid: str) -> Asked:
+        """The workload of an object. Raises ScenarioError."""
+        key = label(obj)
+        view = View(obj, f"Workload {key}: ")
+        try:
+            return self._read(view, obj, uid, key)
+        except Unresolvable as error:
+            raise ScenarioError(error.message) from None
+
+    def _read(self, view: View, obj: Object, uid: str, key: str) -> Asked:
+        spec = view["spec"]
+        namespace = namespace_of(obj)
+        labels = self._namespaces.get(namespace, {METADATA_NAME: namespace})
+        queue, problem = self._queue(namespace, spec["queueName"].text(), labels)
+        rank = self._rank(spec)
+        pod_sets, uncounted = self._pod_sets(view, namespace)
+        workload = Workload(
+            uid=uid,
+            namespace=namespace,
+            name=obj["metadata"]["name"],
+            queue=queue,
+            created=moment(view["metadata"]["creationTimestamp"]),
+            pod_groups=(PodGroup("all", pod_sets),),
+            priority=rank.value,
+            may_preempt=rank.may_preempt,
+            preemptible=rank.preemptible,
+            namespace_labels=labels,
+        )
+        return Asked(key, workload, problem or uncounted)
+
+    def _queue(self, namespace: str, name: str, labels: Mapping[str, str]) -> tuple[str, str]:
+        """The queue that a workload names, or what is wrong. A queue of the project may be named itself."""
+        local = self._compiled.local_queues.get((namespace, name))
+        queues = self._compiled.configuration.queues
+        if local is not None:
+            return (local.queue, "") if local.queue in queues else ("", f"there is no queue {local.queue!r}")
+        found = queues.get(name) if self._semantics is Semantics.OWN else None
+        if found is None:
+            return "", f"there is no local queue {name!r} in namespace {namespace!r}"
+        if found.namespace_selector is None or not meets_all(found.namespace_selector, labels):
+            return "", f"namespace {namespace!r} may not use queue {name!r}"
+        return name, ""
+
+    def _rank(self, spec: View) -> PriorityClass:
+        """Priority and what comes with its class. A number in the object counts before its class."""
+        reference = spec["priorityClassRef"]
+        name = reference["name"].text() or spec["priorityClassName"].text()
+        kind = reference["kind"].text() or spec["priorityClassSource"].text()
+        found = PriorityClass(name, 0)
+        if name and "Workload" not in kind and name in self._pod_priorities:
+            pods = self._pod_priorities[name]
+            found = PriorityClass(
+                name, pods["value"].integer(0), may_preempt=pods["preemptionPolicy"].text() != "Never"
+            )
+        elif name:
+            found = self._compiled.priority_classes.get(name, found)
+        return replace(found, value=spec["priority"].integer(found.value))
+
+    def _pod_sets(self, view: View, namespace: str) -> tuple[tuple[PodSet, ...], str]:
+        reclaimed = {
+            entry["name"].text(MAIN): entry["count"].count(0) for entry in view.at("status", "reclaimablePods").items()
+        }
+        found, problem = [], ""
+        for item in view.at("spec", "podSets").items():
+            name = item["name"].text(MAIN)
+            try:
+                found.append(self._pod_set(item, name, namespace, reclaimed.get(name, 0)))
+                problem = problem or slices_of(item["topologyRequest"])
+            except Unresolvable as error:
+                if error.reason == "Malformed":
+                    raise
+                found.append(PodSet(name, item["count"].count(1), {}))
+                problem = problem or error.message
+        return tuple(found), problem
+
+    def _pod_set(self, item: View, name: str, namespace: str, reclaimed: int) -> PodSet:
+        template = item["template"]
+        if not template["spec"].given:
+            template = View({"spec": {}}, template.path)
+        pod_set = pod_shape(template, name, self._defaults_of(namespace)).pod_set
+        count = item["count"].count(1)
+        wish = item["topologyRequest"]
+        return replace(
+            pod_set,
+            count=count,
+            reclaimed=min(reclaimed, count),
+            min_count=item["minCount"].count(0) if item["minCount"].given else None,
+            topology=topology_request(wish) if wish.given else pod_set.topology,
+            podset_group=wish["podSetGroupName"].text() or pod_set.podset_group,
+        )
+
+    def _defaults_of(self, namespace: str) -> Defaults:
+        found = self._defaults.get(namespace)
+        if found is None:
+            found = self._defaults[namespace] = namespace_defaults(self._lookup, namespace)
+        return found
+
+
+def topology_request(wish: View) -> TopologyRequest | None:
+    """A pod set's `topologyRequest`."""
+    if wish["required"].text():
+        return TopologyRequest(TopologyMode.REQUIRED, wish["required"].text())
+    if wish["preferred"].text():
+        return TopologyRequest(TopologyMode.PREFERRED, wish["preferred"].text())
+    if wish["unconstrained"].boolean():
+        return TopologyRequest(TopologyMode.UNCONSTRAINED)
+    return None
+
+
+def slices_of(wish: View) -> str:
+    """What keeps a pod set with slices from being placed, "" without slices."""
+    for key in wish.mapping():
+        if key.lower().startswith("podsetslice") and wish[key].given:
+            return f"{wish[key].path}: slices are not placed yet"
+    return ""
