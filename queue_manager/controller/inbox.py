@@ -14,6 +14,8 @@ from queue_manager.cluster.port import (
     NAMESPACES,
     NODES,
     PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
     RUNTIME_CLASSES,
     TRAIN_JOBS,
     EventType,
@@ -23,12 +25,14 @@ from queue_manager.cluster.port import (
 from queue_manager.controller.news import differs
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.pod_table import read_pod
+from queue_manager.controller.view import is_of_a_pod
 from queue_manager.kinds.registry import KINDS
 from queue_manager.store.records import State, WorkloadRow
 
 LONGEST_PAUSE = 60.0
 """Seconds after which the loop looks round although nothing happened."""
 CHILDREN = (JOBS, JOB_SETS)
+CLAIMS = (RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)
 WITH_ECHOES = frozenset({NODES, TRAIN_JOBS, *CHILDREN})
 
 
@@ -112,6 +116,11 @@ class Inbox:
             self.touch_where(lambda row: row.namespace == namespace)
             if resource == NAMESPACES:
                 self._touch_jobs_of(namespace)
+        elif resource in CLAIMS:
+            if kind is EventType.MODIFIED or is_of_a_pod(obj):
+                return  # what a claim asks for never changes
+            namespace = obj["metadata"]["namespace"]
+            self.touch_where(lambda row: row.admission is None and row.namespace == namespace)
         elif resource == RUNTIME_CLASSES or resource not in (PODS, NODES):
             self.touch_where(lambda row: row.admission is None)
         self.events.set()

@@ -14,12 +14,15 @@ from queue_manager.cluster.port import (
     CLUSTER_TRAINING_RUNTIMES,
     CONFIG_MAPS,
     CRDS,
+    DEVICE_CLASSES,
     JOB_SETS,
     JOBS,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
     PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
     RUNTIME_CLASSES,
     TRAIN_JOBS,
     TRAINING_RUNTIMES,
@@ -43,6 +46,9 @@ WATCHED: Mapping[Resource, Query] = {
     PRIORITY_CLASSES: EVERYTHING,
     RUNTIME_CLASSES: EVERYTHING,
     LIMIT_RANGES: EVERYTHING,
+    DEVICE_CLASSES: EVERYTHING,
+    RESOURCE_CLAIM_TEMPLATES: EVERYTHING,
+    RESOURCE_CLAIMS: EVERYTHING,
     CLUSTER_TRAINING_RUNTIMES: EVERYTHING,
     TRAINING_RUNTIMES: EVERYTHING,
     NODES: EVERYTHING,
@@ -72,7 +78,19 @@ def trim_ended(obj: Object) -> Object:
     return {**obj, "metadata": metadata, "spec": {k: spec[k] for k in ("suspend",) if k in spec}}
 
 
+def trim_claim(obj: Object) -> Object:
+    """Drops what is allocated, and all of a claim that was made for one pod: it is counted by its template."""
+    kept = ("apiVersion", "kind", "metadata") if is_of_a_pod(obj) else ("apiVersion", "kind", "metadata", "spec")
+    return {name: obj[name] for name in kept if name in obj}
+
+
+def is_of_a_pod(obj: Object) -> bool:
+    """Whether a Pod owns the object."""
+    return any(owner.get("kind") == "Pod" for owner in obj["metadata"].get("ownerReferences") or ())
+
+
 PROJECTIONS: Mapping[Resource, Projection] = {
+    RESOURCE_CLAIMS: trim_claim,
     NODES: project_node,
     PODS: project_pod,
     JOBS: trim_ended,

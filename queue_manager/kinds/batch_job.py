@@ -21,6 +21,7 @@ from queue_manager.kinds.kind import (
     Wait,
     Write,
 )
+from queue_manager.kinds.limit_ranges import namespace_defaults
 from queue_manager.kinds.suspending import Suspending
 from queue_manager.kinds.template_edit import Record
 
@@ -37,9 +38,10 @@ class JobKind(Suspending):
     @patches.guarded
     def resolve(self, obj: Object, lookup: Lookup) -> Resolved:
         """As in `Kind.resolve`. `count` is the full width, `reclaimed` what finished completions no longer need."""
-        defaults = pod_template.namespace_defaults(lookup, obj["metadata"].get("namespace", ""))
+        defaults = namespace_defaults(lookup, obj["metadata"].get("namespace", ""))
         original = View(_original(obj))
-        shape = pod_template.pod_shape(original.at(*TEMPLATE), POD_SET, defaults)
+        claims = original.at("spec", "scheduling", "resourceClaims")
+        shape = pod_template.pod_shape(original.at(*TEMPLATE), POD_SET, defaults, claims)
         pod_set = pod_template.with_count(shape, width(original), reclaimed=finished_width(original))
         pod_set = replace(pod_set, min_count=keys.min_count(original["metadata"]))
         return Resolved(

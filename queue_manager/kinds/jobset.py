@@ -7,7 +7,7 @@ from typing import Any
 
 from queue_manager.cluster.port import JOB_SETS, JOBS, Object
 from queue_manager.kinds import annotations as keys
-from queue_manager.kinds import patches, pod_template, replicated_jobs, template_edit
+from queue_manager.kinds import patches, replicated_jobs, template_edit
 from queue_manager.kinds.fields import View
 from queue_manager.kinds.kind import (
     Done,
@@ -19,6 +19,7 @@ from queue_manager.kinds.kind import (
     Wait,
     Write,
 )
+from queue_manager.kinds.limit_ranges import namespace_defaults
 from queue_manager.kinds.patches import Operation
 from queue_manager.kinds.replicated_jobs import JOB_SET_NAME
 from queue_manager.kinds.suspending import Suspending
@@ -34,7 +35,7 @@ class JobSetKind(Suspending):
     @patches.guarded
     def resolve(self, obj: Object, lookup: Lookup) -> Resolved:
         """As in `Kind.resolve`."""
-        defaults = pod_template.namespace_defaults(lookup, obj["metadata"].get("namespace", ""))
+        defaults = namespace_defaults(lookup, obj["metadata"].get("namespace", ""))
         topology = keys.topology_request(View(obj)["metadata"])
         spec = View(_original(obj))["spec"]
         return replicated_jobs.resolve(spec, defaults, self.reclaimable(obj, lookup), topology, {})

@@ -5,28 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from queue_manager.cluster.port import LIMIT_RANGES, RUNTIME_CLASSES
+from queue_manager.cluster.port import RUNTIME_CLASSES
 from queue_manager.engine.workload import PodSet, Requirement, SelectorTerm, Toleration
 from queue_manager.kinds import annotations as keys
+from queue_manager.kinds.device_claims import devices_of
 from queue_manager.kinds.fields import View, identity
-from queue_manager.kinds.kind import Lookup, Unresolvable
+from queue_manager.kinds.kind import Unresolvable
+from queue_manager.kinds.limit_ranges import Amounts, Defaults, beyond
 
-Amounts = dict[str, int]
 CPU_AND_MEMORY = ("cpu", "memory")
 MOST_PODS = 2**31 - 1
 """Of one pod set: what Kubernetes and the database count with."""
-
-
-@dataclass(slots=True)
-class Defaults:
-    """What a namespace adds to pods on admission. `inputs` collects the objects that were read."""
-
-    lookup: Lookup
-    namespace: str
-    requests: Amounts = field(default_factory=dict)
-    limits: Amounts = field(default_factory=dict)
-    maximum: Amounts = field(default_factory=dict)
-    inputs: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,51 +26,29 @@ class PodShape:
     priority_class: str
 
 
-def namespace_defaults(lookup: Lookup, namespace: str) -> Defaults:
-    """Container defaults of the namespace's LimitRanges. Raises Unresolvable on malformed ones.
-
-    The first LimitRange that says something wins, as in the LimitRanger, whose order is not defined; ours is by name.
-    """
-    defaults = Defaults(lookup, namespace)
-    for limit_range in sorted(lookup.list(LIMIT_RANGES, namespace), key=lambda item: str(item["metadata"].get("name"))):
-        name = f"LimitRange/{limit_range['metadata'].get('name', '')}"
-        for item in View(limit_range, f"{name}: ").at("spec", "limits").items():
-            if item["type"].text() == "Container":
-                _add_missing(item, defaults)
-                defaults.inputs[name] = identity(limit_range)
-    return defaults
-
-
-def _add_missing(item: View, defaults: Defaults) -> None:
-    """Defaults of one LimitRange item, its own gaps filled as the API server fills them when it stores the object."""
-    greatest = item["max"].amounts()
-    limits = greatest | item["default"].amounts()
-    requests = item["min"].amounts() | limits | item["defaultRequest"].amounts()
-    defaults.limits |= {name: amount for name, amount in limits.items() if name not in defaults.limits}
-    defaults.maximum |= {name: min(amount, defaults.maximum.get(name, amount)) for name, amount in greatest.items()}
-    defaults.requests |= {name: amount for name, amount in requests.items() if name not in defaults.requests}
-
-
-def pod_shape(template: View, name: str, defaults: Defaults) -> PodShape:
+def pod_shape(
+    template: View, name: str, defaults: Defaults, group_claims: View | None = None, groups: int = 1
+) -> PodShape:
     """The pod set of a pod template, with count 0 to be filled in. Raises Unresolvable.
 
-    `template` is a PodTemplateSpec (metadata and spec).
+    `template` is a PodTemplateSpec (metadata and spec). For the last two see `devices_of`.
     """
     spec = template["spec"]
     if not spec.given:
         raise spec.malformed("given")
-    _refuse_claims(spec)
     overhead, runtime_selector, runtime_tolerations = _runtime_class(spec, defaults)
+    requests = _sum(_pod_requests(spec, defaults), overhead)
     pod_set = PodSet(
         name=name,
         count=0,
-        requests=_sum(_pod_requests(spec, defaults), overhead),
+        requests=requests,
         node_selector=spec["nodeSelector"].texts() | runtime_selector,
         node_affinity=required_terms(spec),
         tolerations=tuple(dict.fromkeys((*tolerations(spec["tolerations"]), *runtime_tolerations))),
         topology=keys.topology_request(template["metadata"]),
         podset_group=keys.podset_group(template["metadata"]),
         host_ports=_host_ports(spec),
+        devices=devices_of(spec, requests, defaults, group_claims or View(None), groups),
     )
     return PodShape(pod_set, spec["priorityClassName"].text())
 
@@ -122,53 +89,68 @@ def _requirements(view: View) -> tuple[Requirement, ...]:
     )
 
 
-def _refuse_claims(spec: View) -> None:
-    """A pod whose devices come from resource claims must not be admitted as if it asked for none."""
-    claims = [spec["resourceClaims"], spec.at("resources", "claims")]
-    for kind in ("containers", "initContainers"):
-        claims += [container.at("resources", "claims") for container in spec[kind].items()]
-    for claim in claims:
-        if any(True for _ in claim.items()):
-            raise Unresolvable(
-                "ResourceClaimsNotCounted", claim.path, f"{claim.path}: resource claims are not counted yet"
-            )
+@dataclass(slots=True)
+class _Totals:
+    """Amounts of a pod's containers: what runs together is summed, what runs alone before it counts by its greatest
+    moment (component-helpers/resource, PodRequests)."""
+
+    running: Amounts = field(default_factory=dict)
+    sidecars: Amounts = field(default_factory=dict)
+    peak: Amounts = field(default_factory=dict)
+
+    def add_init(self, amounts: Amounts, *, stays: bool) -> None:
+        """The next init container; a sidecar stays and runs beside all that come later."""
+        if stays:
+            self.sidecars = _sum(self.sidecars, amounts)
+        self.peak = _maximum(self.peak, self.sidecars if stays else _sum(self.sidecars, amounts))
+
+    def add(self, amounts: Amounts) -> None:
+        """A container of the pod's own."""
+        self.running = _sum(self.running, amounts)
+
+    def total(self) -> Amounts:
+        """What the pod needs."""
+        return _maximum(self.peak, _sum(self.running, self.sidecars))
 
 
 def _pod_requests(spec: View, defaults: Defaults) -> Amounts:
-    """Requests of one pod without overhead: the sum of what runs together, or its greatest moment before that."""
-    sidecars: Amounts = {}
-    peak: Amounts = {}
+    """Requests of one pod without overhead. Raises Unresolvable where the namespace's LimitRanges refuse such pods."""
+    requested, limited = _Totals(), _Totals()
     for container in spec["initContainers"].items():
-        requests = _container_requests(container, defaults)
-        if container["restartPolicy"].text() == "Always":
-            sidecars = _sum(sidecars, requests)
-            peak = _maximum(peak, sidecars)
-        else:
-            peak = _maximum(peak, _sum(sidecars, requests))
-    running = sidecars
+        requests, limits = _container(container, defaults)
+        stays = container["restartPolicy"].text() == "Always"
+        requested.add_init(requests, stays=stays)
+        limited.add_init(limits, stays=stays)
     for container in spec["containers"].items():
-        running = _sum(running, _container_requests(container, defaults))
-    counted = _maximum(peak, running)
-    return counted | _pod_level(spec["resources"], counted)
+        requests, limits = _container(container, defaults)
+        requested.add(requests)
+        limited.add(limits)
+    counted = requested.total()
+    own = _pod_level(spec["resources"], counted)
+    own_limits = {r: a for r, a in spec.at("resources", "limits").amounts().items() if _of_pods(r)}
+    _refuse_beyond_limit(spec["resources"], own, own_limits)
+    defaults.pod.check(spec.path, counted | own, limited.total() | own_limits)
+    return counted | own
 
 
-def _container_requests(container: View, defaults: Defaults) -> Amounts:
-    """Limits stand for missing requests (API defaulting), then the LimitRange fills what is still missing."""
-    limits = container.at("resources", "limits").amounts()
-    requests = defaults.requests | limits | container.at("resources", "requests").amounts()
-    _refuse_beyond_limits(container["resources"], requests, defaults.limits | limits, defaults.maximum)
-    return requests
+def _container(container: View, defaults: Defaults) -> tuple[Amounts, Amounts]:
+    """Requests and limits. Limits stand for missing requests (API defaulting), then the LimitRange fills what is still
+    missing."""
+    resources = container["resources"]
+    given = resources["limits"].amounts()
+    requests = defaults.requests | given | resources["requests"].amounts()
+    limits = defaults.limits | given
+    _refuse_beyond_limit(resources, requests, limits)
+    defaults.container.check(resources.path, requests, limits)
+    return requests, limits
 
 
-def _refuse_beyond_limits(resources: View, requests: Amounts, limits: Amounts, maximum: Amounts) -> None:
-    """No pod can be made of a container that asks for more than its limit, be it one that a LimitRange gave it."""
-    for name in sorted(requests.keys() | limits.keys()):
-        if requests.get(name, 0) > limits.get(name, requests.get(name, 0)):
+def _refuse_beyond_limit(resources: View, requests: Mapping[str, int], limits: Mapping[str, int]) -> None:
+    """No pod can be made of what asks for more than its limit, be it one that a LimitRange gave it."""
+    for name in sorted(requests.keys() & limits.keys()):
+        if requests[name] > limits[name]:
             message = f"{resources.path} requests more {name} than the limit it has or gets from a LimitRange"
-            raise Unresolvable("BeyondLimit", resources.path, f"{message}: no pod can be made")
-        if limits.get(name, 0) > maximum.get(name, limits.get(name, 0)):
-            message = f"{resources.path} has a limit of {name} above the maximum of a LimitRange"
-            raise Unresolvable("BeyondLimit", resources.path, f"{message}: no pod can be made")
+            raise beyond(resources.path, message)
 
 
 def _pod_level(resources: View, containers: Amounts) -> Amounts:
@@ -180,9 +162,12 @@ def _pod_level(resources: View, containers: Amounts) -> Amounts:
     requests = resources["requests"].amounts()
     if limits:
         requests = limits | {name: amount for name, amount in containers.items() if name in CPU_AND_MEMORY} | requests
-    return {
-        name: amount for name, amount in requests.items() if name in CPU_AND_MEMORY or name.startswith("hugepages-")
-    }
+    return {name: amount for name, amount in requests.items() if _of_pods(name)}
+
+
+def _of_pods(resource: str) -> bool:
+    """Whether a resource can be asked for by the pod as a whole."""
+    return resource in CPU_AND_MEMORY or resource.startswith("hugepages-")
 
 
 def _runtime_class(spec: View, defaults: Defaults) -> tuple[Amounts, dict[str, str], tuple[Toleration, ...]]:

@@ -11,7 +11,7 @@ from queue_manager.engine.workload import PodGroup, TopologyRequest
 from queue_manager.kinds import pod_template, stages
 from queue_manager.kinds.fields import View, condition, is_controlled_by, status_of, told
 from queue_manager.kinds.kind import Lookup, Placement, Resolved, Unresolvable
-from queue_manager.kinds.pod_template import Defaults
+from queue_manager.kinds.limit_ranges import Defaults
 
 JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
 REPLICATED_JOB_NAME = "jobset.sigs.k8s.io/replicatedjob-name"
@@ -33,6 +33,11 @@ class ReplicatedJob:
     def count(self) -> int:
         """Its pods at a time."""
         return self.replicas * self.pods_per_job
+
+    @property
+    def group_claims(self) -> View:
+        """Resource claims of the PodGroup that each child Job makes."""
+        return self.view.at("template", "spec", "scheduling", "resourceClaims")
 
     @property
     def template(self) -> View:
@@ -80,7 +85,7 @@ def resolve(
     """One gang of all pod sets of a JobSet spec; `inputs` are objects it was made from. Raises Unresolvable."""
     jobs = replicated_jobs(spec)
     spans = stages.intervals({job.name: job.depends_on for job in jobs}, spec["replicatedJobs"].path)
-    shapes = [pod_template.pod_shape(job.template, job.name, defaults) for job in jobs]
+    shapes = [pod_template.pod_shape(job.template, job.name, defaults, job.group_claims, job.replicas) for job in jobs]
     pod_sets = tuple(
         pod_template.with_count(shape, job.count, spans[job.name], reclaimed.get(job.name, 0))
         for job, shape in zip(jobs, shapes, strict=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from queue_manager.cluster.port import JOB_SETS, TRAIN_JOBS, Object
 from queue_manager.engine.workload import TopologyRequest
 from queue_manager.kinds import annotations as keys
-from queue_manager.kinds import patches, pod_template, replicated_jobs
+from queue_manager.kinds import patches, replicated_jobs
 from queue_manager.kinds.fields import View, is_controlled_by, status_of, suspended, told
 from queue_manager.kinds.kind import (
     PREFIX,
@@ -22,6 +22,7 @@ from queue_manager.kinds.kind import (
     Wait,
     Write,
 )
+from queue_manager.kinds.limit_ranges import namespace_defaults
 from queue_manager.kinds.replicated_jobs import JOB_SET_NAME
 from queue_manager.kinds.suspending import Suspending
 from queue_manager.kinds.train_job_patch import patch_entry
@@ -52,7 +53,7 @@ class TrainJobKind(Suspending):
         runtime = find_runtime(obj, api, lookup)
         spec = job_set_spec(obj, runtime, api, without_ours=patch_entry(obj, api).recorded)
         _refuse_pod_group_policy(runtime, spec)
-        defaults = pod_template.namespace_defaults(lookup, obj["metadata"].get("namespace", ""))
+        defaults = namespace_defaults(lookup, obj["metadata"].get("namespace", ""))
         topology, messages = self._topology(obj, runtime)
         resolved = replicated_jobs.resolve(
             spec, defaults, self.reclaimable(obj, lookup), topology, {runtime.name: runtime.identity}

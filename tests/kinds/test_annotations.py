@@ -145,8 +145,8 @@ def test_malformed_metadata_is_a_finding() -> None:
 
 
 def test_what_can_not_be_resolved_yet_is_a_warning() -> None:
-    obj = job(pod_template(container("a"), resourceClaims=[{"name": "gpu"}]))[1]
+    obj = job(pod_template(container("a"), resourceClaims=[{"name": "gpu", "resourceClaimName": "one"}]))[1]
     findings = validate_all(obj, World())
     assert [(finding.field, finding.severity) for finding in findings] == [
-        ("spec.template.spec.resourceClaims", Severity.WARNING)
+        ("spec.template.spec.resourceClaims[0].resourceClaimName", Severity.WARNING)
     ]

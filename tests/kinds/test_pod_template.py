@@ -29,7 +29,7 @@ def requests(template: Any, *objects: tuple[Resource, Object]) -> dict[str, int]
 
 
 def limit_range(name: str, **item: Any) -> tuple[Resource, Object]:
-    return LIMIT_RANGES, {"metadata": {"name": name}, "spec": {"limits": [{"type": "Container", **item}]}}
+    return LIMIT_RANGES, {"metadata": {"name": name}, "spec": {"limits": [{"type": "Container"} | item]}}
 
 
 class TestRequests:
@@ -109,17 +109,6 @@ class TestRequests:
         template = pod_template(container("one", {"cpu": 4, "memory": "2Gi", "nvidia.com/gpu": 1}), resources=resources)
         assert requests(template) == expected
 
-    def test_claims_are_held(self) -> None:
-        """DRA: never admitted as zero."""
-        with pytest.raises(Unresolvable, match="not counted yet") as found:
-            resolve(pod_template(container("one"), resourceClaims=[{"name": "gpu"}]))
-        assert (found.value.reason, found.value.field) == (
-            "ResourceClaimsNotCounted",
-            "spec.template.spec.resourceClaims",
-        )
-        with pytest.raises(Unresolvable, match="not counted yet"):
-            resolve(pod_template({"name": "one", "resources": {"claims": [{"name": "gpu"}]}}))
-
     @pytest.mark.parametrize("quantity", ["many", "-1", True, [], "1 Gi"])
     def test_that_are_no_quantities(self, quantity: Any) -> None:
         with pytest.raises(Unresolvable) as found:
@@ -152,25 +141,146 @@ class TestLimitRange:
         assert found == {"cpu": 1000, "memory": 1}
 
     @pytest.mark.parametrize(
-        ("resources", "item"),
+        ("resources", "item", "says"),
         [
-            (({"cpu": 3},), {"default": {"cpu": 2}}),
-            (({"cpu": 3},), {"max": {"cpu": 2}}),
-            ((None, {"cpu": 3}), {"default": {"cpu": 1}, "max": {"cpu": 2}}),
+            (({"cpu": 3},), {"default": {"cpu": 2}}, "more cpu than the limit"),
+            (({"cpu": 3},), {"max": {"cpu": 2}}, "more cpu than the limit"),
+            (
+                (None, {"cpu": 3}),
+                {"default": {"cpu": 1}, "max": {"cpu": 2}},
+                "limit of 3 of cpu, a LimitRange allows 2",
+            ),
+            (({"cpu": "500m"},), {"min": {"cpu": 1}}, "requests 0.5 of cpu, a LimitRange wants 1 at least"),
+            (({"cpu": 1}, {"cpu": 4}), {"maxLimitRequestRatio": {"cpu": "2.5"}}, "more than 2.5 times its request"),
+            (({"cpu": 1},), {"maxLimitRequestRatio": {"cpu": 2}}, "more than 2 times its request"),
         ],
     )
-    def test_that_lets_no_pod_be_made(self, resources: Any, item: Any) -> None:
+    def test_that_lets_no_pod_be_made(self, resources: Any, item: Any, says: str) -> None:
         """Seen on a real API server: a default limit below the request makes every pod invalid."""
         with pytest.raises(Unresolvable, match="no pod can be made") as found:
             resolve(pod_template(container("a", *resources)), limit_range("one", **item))
         assert (found.value.reason, found.value.field) == (
-            "BeyondLimit",
+            "Misconfigured",
             "spec.template.spec.containers[0].resources",
         )
+        assert says in found.value.message
+
+    def test_the_strictest_of_several_holds(self) -> None:
+        ranges = (limit_range("a", min={"cpu": 1}), limit_range("b", min={"cpu": 2}))
+        with pytest.raises(Unresolvable, match="wants 2 at least"):
+            resolve(pod_template(container("a", {"cpu": "1500m"})), *ranges)
+
+    @pytest.mark.parametrize(
+        ("item", "says"),
+        [
+            ({"max": {"cpu": 3}}, "limit of 4 of cpu, a LimitRange allows 3"),
+            ({"max": {"memory": "1Gi"}}, "no limit of memory"),
+            ({"min": {"cpu": 4}}, "requests 3 of cpu, a LimitRange wants 4"),
+            ({"maxLimitRequestRatio": {"cpu": "1.2"}}, "more than 1.2 times"),
+        ],
+    )
+    def test_of_the_whole_pod(self, item: Any, says: str) -> None:
+        template = pod_template(container("a", {"cpu": 2}, {"cpu": 3}), container("b", {"cpu": 1}, {"cpu": 1}))
+        with pytest.raises(Unresolvable, match="no pod can be made") as found:
+            resolve(template, limit_range("one", type="Pod", **item))
+        assert (found.value.reason, found.value.field) == ("Misconfigured", "spec.template.spec")
+        assert says in found.value.message
+
+    def test_bounds_that_hold(self) -> None:
+        template = pod_template(container("a", {"cpu": 2}, {"cpu": 4}))
+        item = {"min": {"cpu": 2}, "max": {"cpu": 4}, "maxLimitRequestRatio": {"cpu": 2}}
+        limits = limit_range("a", **item), limit_range("b", type="Pod", **item)
+        assert requests(template, *limits) == {"cpu": 2000}
 
     def test_of_other_types(self) -> None:
-        other = LIMIT_RANGES, {"metadata": {"name": "pod"}, "spec": {"limits": [{"type": "Pod", "max": {"cpu": 1}}]}}
+        other = limit_range("claims", type="PersistentVolumeClaim", max={"storage": "1Gi"})
         assert requests(pod_template(container("a")), other) == {}
+
+
+# Rows of component-helpers/resource: name, init containers, containers, spec of the pod, what the pod requests.
+Row = tuple[list[Any], list[Any], dict[str, Any], dict[str, int]]
+SIDE = {"restartPolicy": "Always"}
+HELPER: dict[str, Row] = {
+    "containers are summed": ([], [{"cpu": 1}, {"cpu": 2}], {}, {"cpu": 3000}),
+    "one init container above the sum": ([{"cpu": 9}], [{"cpu": 1}, {"cpu": 2}], {}, {"cpu": 9000}),
+    "one init container below the sum": ([{"cpu": 2}], [{"cpu": 1}, {"cpu": 2}], {}, {"cpu": 3000}),
+    "init containers run one by one": ([{"cpu": 4}, {"cpu": 5}], [{"cpu": 3}], {}, {"cpu": 5000}),
+    "each resource has its own peak": (
+        [{"cpu": 4, "memory": 1}],
+        [{"cpu": 1, "memory": 7}],
+        {},
+        {"cpu": 4000, "memory": 7},
+    ),
+    "a sidecar runs beside the containers": ([{"cpu": 1, **SIDE}], [{"cpu": 1}], {}, {"cpu": 2000}),
+    "a sidecar runs beside later init containers": (
+        [{"cpu": 10, **SIDE}, {"cpu": 200}],
+        [{"cpu": 1}],
+        {},
+        {"cpu": 210000},
+    ),
+    "a sidecar does not run beside earlier ones": (
+        [{"cpu": 200}, {"cpu": 10, **SIDE}],
+        [{"cpu": 1}],
+        {},
+        {"cpu": 200000},
+    ),
+    "sidecars add up in their order": (
+        [{"cpu": 1, **SIDE}, {"cpu": 5}, {"cpu": 2, **SIDE}, {"cpu": 5}, {"cpu": 4, **SIDE}],
+        [{"cpu": 3}],
+        {},
+        {"cpu": 10000},
+    ),
+    "the last init container decides": (
+        [{"cpu": 1, **SIDE}, {"cpu": 2, **SIDE}, {"cpu": 9}],
+        [{"cpu": 3}],
+        {},
+        {"cpu": 12000},
+    ),
+    "overhead is on top of the peak": (
+        [{"cpu": 9}],
+        [{"cpu": 1}],
+        {"overhead": {"cpu": 1, "memory": 5}},
+        {"cpu": 10000, "memory": 5},
+    ),
+    "the pod's own request stands for the sum": (
+        [{"cpu": 9}],
+        [{"cpu": 1, "memory": 3}],
+        {"resources": {"requests": {"cpu": 4}}},
+        {"cpu": 4000, "memory": 3},
+    ),
+    "overhead is on top of the pod's own request": (
+        [],
+        [{"cpu": 1}],
+        {"resources": {"requests": {"cpu": 4}}, "overhead": {"cpu": "500m"}},
+        {"cpu": 4500},
+    ),
+    "devices can't be asked for by the whole pod": (
+        [],
+        [{"nvidia.com/gpu": 1}],
+        {"resources": {"requests": {"nvidia.com/gpu": 4, "hugepages-2Mi": 2}}},
+        {"nvidia.com/gpu": 1, "hugepages-2Mi": 2},
+    ),
+    "a limit of the pod stands where nobody requests": (
+        [],
+        [{"memory": 3}],
+        {"resources": {"limits": {"cpu": 4, "memory": 8}}},
+        {"cpu": 4000, "memory": 3},
+    ),
+    "a zero counts as said": ([], [{"cpu": 0}], {}, {"cpu": 0}),
+}
+
+
+@pytest.mark.parametrize("row", HELPER.values(), ids=HELPER)
+def test_a_pod_requests_what_kubernetes_counts(row: Row) -> None:
+    first, then, spec, expected = row
+
+    def made(name: str, amounts: Any) -> Any:
+        policy = {"restartPolicy": amounts["restartPolicy"]} if "restartPolicy" in amounts else {}
+        return container(name, {r: a for r, a in amounts.items() if r != "restartPolicy"}, **policy)
+
+    init = [made(f"i{index}", amounts) for index, amounts in enumerate(first)]
+    containers = [made(f"c{index}", amounts) for index, amounts in enumerate(then)]
+    assert requests(pod_template(*containers, initContainers=init, **spec)) == expected
 
 
 class TestPlacementWishes:

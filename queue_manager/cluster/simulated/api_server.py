@@ -10,6 +10,7 @@ from queue_manager.cluster.clock import Clock, rfc3339
 from queue_manager.cluster.port import (
     CONFIG_MAPS,
     CRDS,
+    DEVICE_CLASSES,
     EVENTS,
     JOBS,
     LEASES,
@@ -18,6 +19,8 @@ from queue_manager.cluster.port import (
     NAMESPACES,
     NODES,
     PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
     RUNTIME_CLASSES,
     SECRETS,
     VALIDATING_WEBHOOKS,
@@ -44,7 +47,7 @@ from queue_manager.cluster.simulated.storage import Change, Storage
 BUILT_IN = frozenset(
     (
         *(CONFIG_MAPS, CRDS, EVENTS, JOBS, LEASES, LIMIT_RANGES, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS),
-        *(RUNTIME_CLASSES, SECRETS, VALIDATING_WEBHOOKS),
+        *(DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, RUNTIME_CLASSES, SECRETS, VALIDATING_WEBHOOKS),
     )
 )
 
