@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from queue_manager.cluster.port import LIMIT_RANGES, RUNTIME_CLASSES, Object, Resource
+from queue_manager.cluster.port import (
+    DEVICE_CLASSES,
+    LIMIT_RANGES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RUNTIME_CLASSES,
+    Object,
+    Resource,
+)
 from queue_manager.config import kueue, models
 from queue_manager.config.problem import nearest_or_list
 from queue_manager.simulate.problem import ScenarioError
@@ -21,9 +29,15 @@ _VERSIONS = {
     "Configuration": "config.kueue.x-k8s.io/v1beta2",
     "PriorityClass": "scheduling.k8s.io/v1",
     "RuntimeClass": "node.k8s.io/v1",
+    **dict.fromkeys(("DeviceClass", "ResourceClaim", "ResourceClaimTemplate"), "resource.k8s.io/v1"),
 }
 """What the apiVersion of a kind is where an object does not say."""
-_CLUSTER_KINDS = {"Workload", "Node", "Pod", "Namespace", "PriorityClass", "LimitRange", "RuntimeClass"}
+_LOOKED_UP = {
+    resource.kind: resource
+    for resource in (LIMIT_RANGES, RUNTIME_CLASSES, DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)
+}
+"""What pod templates refer to, or are changed by."""
+_CLUSTER_KINDS = {"Workload", "Node", "Pod", "Namespace", "PriorityClass", *_LOOKED_UP}
 _CORE_KINDS_WITHOUT_A_PART = {
     *("ConfigMap", "Endpoints", "Event", "PersistentVolume", "PersistentVolumeClaim", "PodTemplate"),
     *("ReplicationController", "ResourceQuota", "Secret", "Service", "ServiceAccount"),
@@ -91,7 +105,7 @@ def label(obj: Object) -> str:
     return f"{namespace_of(obj)}/{metadata['name']}" if obj["kind"] in _NAMESPACED else str(metadata["name"])
 
 
-_NAMESPACED = {"Workload", "Pod", "LimitRange"}
+_NAMESPACED = {"Workload", "Pod", *(kind for kind, resource in _LOOKED_UP.items() if resource.namespaced)}
 
 
 def namespace_of(obj: Object) -> str:
@@ -108,21 +122,22 @@ def namespace_labels(objects: Objects) -> Mapping[str, Mapping[str, str]]:
 
 
 class ScenarioLookup:
-    """What `kinds` look up beside a pod template: limit ranges and runtime classes of the scenario."""
+    """What `kinds` look up beside a pod template."""
 
     def __init__(self, objects: Objects) -> None:
-        self._runtime_classes = {o["metadata"]["name"]: o for o in objects.of("RuntimeClass")}
-        self._limit_ranges: dict[str, list[Object]] = {}
-        for item in objects.of("LimitRange"):
-            self._limit_ranges.setdefault(namespace_of(item), []).append(item)
+        self._found: dict[tuple[Resource, str], dict[str, Object]] = {}
+        for kind, resource in _LOOKED_UP.items():
+            for item in objects.of(kind):
+                namespace = namespace_of(item) if resource.namespaced else ""
+                self._found.setdefault((resource, namespace), {})[item["metadata"]["name"]] = item
 
     def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
-        """A runtime class."""
-        return self._runtime_classes.get(name) if resource == RUNTIME_CLASSES else None
+        """One object of the scenario."""
+        return self._found.get((resource, namespace), {}).get(name)
 
     def list(self, resource: Resource, namespace: str) -> Sequence[Object]:
-        """The limit ranges of a namespace."""
-        return self._limit_ranges.get(namespace, []) if resource == LIMIT_RANGES else []
+        """All objects of a kind, of one namespace if they have namespaces."""
+        return list(self._found.get((resource, namespace), {}).values())
 
     def owned_by(self, resource: Resource, uid: str) -> Sequence[Object]:
         """Nothing: a scenario has no jobs."""

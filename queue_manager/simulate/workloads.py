@@ -11,7 +11,8 @@ from queue_manager.engine.selectors import meets_all
 from queue_manager.engine.workload import PodGroup, PodSet, TopologyMode, TopologyRequest, Workload
 from queue_manager.kinds.fields import View
 from queue_manager.kinds.kind import Unresolvable
-from queue_manager.kinds.pod_template import Defaults, namespace_defaults, pod_shape
+from queue_manager.kinds.limit_ranges import Defaults, namespace_defaults
+from queue_manager.kinds.pod_template import pod_shape
 from queue_manager.simulate.fields import moment
 from queue_manager.simulate.objects import METADATA_NAME, Objects, ScenarioLookup, label, namespace_labels, namespace_of
 from queue_manager.simulate.problem import ScenarioError
@@ -112,7 +113,7 @@ class WorkloadReader:
             name = item["name"].text(MAIN)
             try:
                 found.append(self._pod_set(item, name, namespace, reclaimed.get(name, 0)))
-                problem = problem or slices_of(item["topologyRequest"])
+                problem = problem or self._unsupported(found[-1]) or slices_of(item["topologyRequest"])
             except Unresolvable as error:
                 if error.reason == "Malformed":
                     raise
@@ -135,6 +136,12 @@ class WorkloadReader:
             topology=topology_request(wish) if wish.given else pod_set.topology,
             podset_group=wish["podSetGroupName"].text() or pod_set.podset_group,
         )
+
+    def _unsupported(self, pod_set: PodSet) -> str:
+        """Claims that exist already are not for Kueue; ours count them once."""
+        if self._semantics is Semantics.OWN or not pod_set.devices.shared:
+            return ""
+        return f"pod set {pod_set.name} names a ResourceClaim, only templates of claims are supported"
 
     def _defaults_of(self, namespace: str) -> Defaults:
         found = self._defaults.get(namespace)
