@@ -159,6 +159,7 @@ def to_engine(objects: Sequence[models.ConfigObject], revision: int = 0) -> Comp
             queues,
             resources=_resources(spec.resources),
             revision=revision,
+            starvation=_starvation(spec.starvation),
         ),
         {(q.namespace, q.name): q for q in map(_local_queue, _of(models.LocalQueue, by_kind))},
         {c.name: c for c in map(_priority_class, _of(models.PriorityClass, by_kind))},
@@ -218,7 +219,31 @@ def _queue(
         engine.StopPolicy(spec.stop_policy),
         weight_milli(spec.fair_sharing.weight),
         _why_inactive(groups, flavors, topologies) or _cycle_above(spec.cohort, tree),
+        _limits(spec.limits),
     )
+
+
+def _limits(limits: models.Limits) -> engine.Limits:
+    return engine.Limits(
+        limits.max_jobs,
+        _share(limits.per_user),
+        _share(limits.per_group),
+        parse_duration(limits.min_run_time) if limits.min_run_time else 0,
+        parse_duration(limits.checkpoint_grace) if limits.checkpoint_grace else 0,
+    )
+
+
+def _share(share: models.Share | None) -> engine.Share:
+    if share is None:
+        return engine.Share()
+    amounts = {resource: amount(resource, text) for resource, text in sorted(share.resources.items())}
+    return engine.Share(share.running, share.waiting, amounts)
+
+
+def _starvation(starvation: models.Starvation) -> engine.Starvation | None:
+    if starvation.after is None or starvation.per_cohort == 0:
+        return None
+    return engine.Starvation(parse_duration(starvation.after), starvation.per_cohort)
 
 
 def _resource_groups(groups: Sequence[models.ResourceGroup]) -> tuple[engine.ResourceGroup, ...]:

@@ -357,6 +357,13 @@ class Resources(Model):
     quota_check_strategy: Literal["BlockUndeclared", "IgnoreUndeclared"] = "BlockUndeclared"
 
 
+class Starvation(Model):
+    """When what becomes free is kept for a workload that waits at the head of its queue; off unless `after` is set."""
+
+    after: Duration | None = None
+    per_cohort: Count = 1
+
+
 class SettingsSpec(Model):
     """`trustedSubmitters` are users (controllers) that may name another user for a job they create."""
 
@@ -369,7 +376,7 @@ class SettingsSpec(Model):
     user_may_override: list[LabelKey] = []
     trusted_submitters: list[Text] = []
     drain_timeout: Duration = "10m"
-    starvation_after: Duration | None = None
+    starvation: Starvation = Starvation()
 
 
 class Settings(ConfigObject):

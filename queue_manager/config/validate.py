@@ -293,12 +293,9 @@ def _without_effect(item: ConfigObject) -> Iterator[Problem]:
     # Fields of the contract whose part of the engine is not there yet: saying so beats silence.
     spec = item.spec
     unused: list[Path] = []
-    if isinstance(item, Queue) and spec.limits != type(spec.limits)():
-        unused.append(("spec", "limits"))
     if isinstance(item, Settings):
         unused += [("spec", "fairSharing")] if spec.fair_sharing else []
         unused += [("spec", "admissionFairSharing")] if spec.admission_fair_sharing else []
-        unused += [("spec", "starvationAfter")] if spec.starvation_after else []
         unset = type(spec)()
         unused += [("spec", "waitForPodsReady")] if spec.wait_for_pods_ready != unset.wait_for_pods_ready else []
         unused += [("spec", "kueueLabels")] if spec.kueue_labels != unset.kueue_labels else []

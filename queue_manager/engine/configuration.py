@@ -113,6 +113,51 @@ class Preemption:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What one user, or one group of users, may have in a queue at once; None is no limit.
+
+    `running` counts workloads that are charged (draining ones too), `resources` is what they are charged in all
+    flavors together (base units), `waiting` counts those that take part in the queue's order.
+    """
+
+    running: int | None = None
+    waiting: int | None = None
+    resources: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def limits_running(self) -> bool:
+        """Whether it limits what runs."""
+        return self.running is not None or bool(self.resources)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a queue apart from its quota (design, section 6; issue 4). Durations in microseconds.
+
+    `max_jobs` workloads at most run or take part in the order. `min_run_time` is how long a workload runs before it may
+    be preempted. `checkpoint_grace` is how long a workload is spared after each start while it has not yet written a
+    checkpoint of that run.
+    """
+
+    max_jobs: int | None = None
+    per_user: Share = Share()
+    per_group: Share = Share()
+    min_run_time: int = 0
+    checkpoint_grace: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Starvation:
+    """When what becomes free is kept for a workload that waits too long (issue 4). `after` is in microseconds.
+
+    `per_cohort` is how many such holds there may be at a time in one tree of queues.
+    """
+
+    after: int
+    per_cohort: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Queue:
     """Leaf of the queue tree. `namespace_selector` None selects no namespace, () every one. `inactive` says why, or
     ""."""
@@ -129,6 +174,7 @@ class Queue:
     stop_policy: StopPolicy = StopPolicy.NONE
     weight_milli: int = 1000
     inactive: str = ""
+    limits: Limits = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +183,8 @@ class Policies:
 
     `resume_flavor_scan` is Kueue's own rule, off in the product: a workload that was passed over goes on with the
     flavor after the last one tried, even if an earlier one is free again. `implied_topology`: pods without a
-    topology request may use a flavor with a topology next to flavors without one.
+    topology request may use a flavor with a topology next to flavors without one. `hold_for_starving` lets
+    `Configuration.starvation` count.
     """
 
     hold_freed_quota: bool = True
@@ -145,6 +192,7 @@ class Policies:
     next_flavor_after_topology: bool = True
     implied_topology: bool = True
     resume_flavor_scan: bool = False
+    hold_for_starving: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +206,7 @@ class Configuration:
     policies: Policies = Policies()
     resources: ResourceRules = field(default_factory=ResourceRules)
     revision: int = 0
+    starvation: Starvation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ class Reason(StrEnum):
     MISCONFIGURED = "Misconfigured"
     INACTIVE = "Inactive"
     BACKOFF = "Backoff"
+    BEHIND_HOLD = "BehindHold"
+    LIMIT_REACHED = "LimitReached"
 
 
 class BlockerType(StrEnum):
@@ -39,6 +41,8 @@ class BlockerType(StrEnum):
     QUEUE_INACTIVE = "QueueInactive"
     NAMESPACE = "Namespace"
     BACKOFF = "Backoff"
+    HOLD = "Hold"
+    LIMIT = "Limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +65,17 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why one workload waits. `position` is its 1-based place in its queue's order."""
+    """Why one workload waits. `position` is its 1-based place in its queue's order.
+
+    `estimated_start` (microseconds) is when the room that is kept for it should be free; 0 when nobody knows.
+    """
 
     uid: str
     reason: Reason
     message: str
     blockers: tuple[Blocker, ...]
     position: int
+    estimated_start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +136,29 @@ class Eviction:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """Room that is kept for a workload that waited too long: `charge` per cell, and `nodes` where it needs certain
+    ones.
+
+    `expected` (microseconds) is when all of it should be free, by the maximum run times of what runs there; 0 when
+    something in the way has none.
+    """
+
+    uid: str
+    queue: str
+    charge: Mapping[Cell, int]
+    nodes: tuple[str, ...]
+    expected: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The outcome of one pass, in the order decided. `waiting` holds those whose reason was (re)computed in this
-    pass."""
+    pass, `holds` all that stand after it."""
 
     now: int
     revision: int
     admissions: tuple[Admission, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     waiting: tuple[Waiting, ...] = ()
+    holds: tuple[Hold, ...] = ()

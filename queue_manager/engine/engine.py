@@ -60,8 +60,12 @@ class Engine:
             record.workload = workload
             state.enqueue(record)
         else:
+            saved = workload.checkpointed_at != record.workload.checkpointed_at
             record.workload = workload
+            state.count(record)
             count_again(state, record)
+            if saved and state.queue(workload.queue).limits.checkpoint_grace:
+                state.touch(record)  # it may be spared no longer
         self._final()
 
     def remove_workload(self, uid: str) -> None:
@@ -132,11 +136,15 @@ class Engine:
         """
         settle_places(self._state)
         self._final()
+        self._state.now = now
         return Pass(self._state, now).run()
 
     def wake_at(self) -> int | None:
-        """When the next backoff ends (microseconds): the caller should plan then. None if nobody backs off."""
-        return min((record.workload.not_before for record in self._state.backoff.values()), default=None)
+        """When time alone changes something next (microseconds): a backoff or a protection from preemption ends. The
+        caller should plan then. None if nothing does."""
+        state = self._state
+        times = [record.workload.not_before for record in state.backoff.values()]
+        return min([*times, *state.retries.values()], default=None)
 
     def revoke(self, uids: Iterable[str] | None = None) -> None:
         """Takes the last plan back: its commit was refused. Decisions of a plan build on each other, so all of it
@@ -151,6 +159,7 @@ class Engine:
         if record is None:
             return None
         mark = self._state.log.mark()
+        self._state.now = now
         try:
             return Explainer(self._state).explain(record)
         finally:

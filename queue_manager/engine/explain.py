@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from queue_manager.engine.configuration import Cell, StopPolicy
 from queue_manager.engine.decision import Blocker, BlockerType, Reason, Waiting
 from queue_manager.engine.flavors import SEVERITY, Choice, Mode
+from queue_manager.engine.limits import MAX_JOBS, RUNNING, WAITING, LimitHit
 from queue_manager.engine.nominate import Nomination, Nominator
 from queue_manager.engine.pending import Parked
 from queue_manager.engine.placing import flavors_of
@@ -17,6 +18,11 @@ from queue_manager.engine.topology import Demand, Misfit
 from queue_manager.engine.tree import EMPTY, FUTURE, NOW, Shortage, TreeNode
 
 MOST_HOLDERS = 10
+_LIMIT_WORDS = {
+    RUNNING: ("running", ""),
+    WAITING: ("waiting for their turn", ""),
+    MAX_JOBS: ("running or waiting for their turn", ""),
+}
 Kind = tuple[object, ...]
 Because = tuple[Reason, tuple[Blocker, ...]]
 
@@ -54,6 +60,8 @@ class Explainer:
         queue = self._state.queue(record.workload.queue)
         if record.hold is not None:
             return self._waiting(record, self._held(record))
+        if record.limit is not None:
+            return self._waiting(record, (Reason.LIMIT_REACHED, (self._of_limit(record.limit, queue),)))
         if record.outside:
             return self._waiting(record, self._outside(record, queue))
         if record.group is None:
@@ -71,6 +79,8 @@ class Explainer:
         """What has to change for a workload's reason to be news; cheap, and blind to numbers."""
         if record.hold is not None:
             return (Reason.WAITING_FOR_PREEMPTED_WORKLOADS,)
+        if record.limit is not None:
+            return (Reason.LIMIT_REACHED, record.limit.party, record.limit.what)
         if record.outside:
             return (Reason.INACTIVE, record.outside)
         if record.group is None:
@@ -86,9 +96,10 @@ class Explainer:
         queue = self._state.queue(record.workload.queue)
         if record.group is None:
             return None
-        if queue.strict:
-            return queue.blocked if queue.blocked is not None and queue.blocked.uid == record.uid else None
-        return record.group.parked
+        if queue.strict and queue.blocked is not None and queue.blocked.uid == record.uid:
+            return queue.blocked
+        parked = record.group.parked
+        return parked if not queue.strict or (parked is not None and parked.uid == record.uid) else None
 
     def _waiting(self, record: Record, because: Because) -> Waiting:
         reason, blockers = because
@@ -134,9 +145,14 @@ class Explainer:
         """Who blocks a StrictFIFO queue before this workload."""
         if not queue.strict:
             return None
+        own = queue.pending.limited().get(record.workload.user) if record.group is not None else None
+        if own is not None and own.order < record.order:
+            uid = own.order[2]
+            message = f"behind {self._name(uid)} of the same user, which waits for a limit of queue {queue.name}"
+            return Blocker(BlockerType.AHEAD_IN_QUEUE, message, node=queue.name, holders=(uid,))
         first = queue.pending.first()
         uid = next((r.uid for r in self._state.holders_of(queue) if r.order < record.order), "")
-        if not uid and first is not None and first[1] != record.uid:
+        if not uid and first is not None and self._state.records[first[1]].order < record.order:
             uid = first[1]
         if not uid:
             return None
@@ -157,6 +173,7 @@ class Explainer:
             return (Reason.WAITING_FOR_QUOTA, (blocker,))
         prepared = nomination.assignment.prepared
         queue = self._state.queue(nomination.record.workload.queue)
+        limit = [] if nomination.limit is None else [self._of_limit(nomination.limit, queue)]
         blockers = [
             Blocker(
                 BlockerType.FLAVOR,
@@ -181,7 +198,29 @@ class Explainer:
             reasons.append(Reason.TOPOLOGY_PLACEMENT_FAILED)
             blockers.extend(self._of_misfit(nomination, nomination.misfit))
         reason = max(reasons, key=SEVERITY.index, default=Reason.PENDING_EVALUATION)
-        return (reason, tuple(dict.fromkeys(blockers)))
+        return (Reason.LIMIT_REACHED if limit else reason, tuple(dict.fromkeys([*limit, *blockers])))
+
+    def _of_limit(self, hit: LimitHit, queue: QueueState) -> Blocker:
+        """A limit apart from quota: whose it is, how much of it is used, by whom."""
+        kind, name = hit.party
+        whose = f"queue {queue.name}" if kind == "queue" else f"{kind} {name} in queue {queue.name}"
+        what, unit = _LIMIT_WORDS.get(hit.what, (f"{hit.what} in use", hit.what))
+        used, most, more = (show(unit, amount) for amount in (hit.used, hit.limit, hit.requested))
+        message = f"limit of {whose}: {used} of at most {most} {what}, this would be {more} more"
+        missing = hit.used + hit.requested - hit.limit
+        available = max(0, hit.limit - hit.used)
+        holders = self._counted(hit, queue) if hit.what != WAITING else ()
+        resource = hit.what
+        return Blocker(BlockerType.LIMIT, message, queue.name, "", resource, hit.requested, available, missing, holders)
+
+    def _counted(self, hit: LimitHit, queue: QueueState) -> tuple[str, ...]:
+        """Who counts against a limit, largest first."""
+        found: list[tuple[int, str]] = []
+        for uid, record in self._state.records.items():
+            counted = record.counted
+            if counted is not None and counted.queue == queue.name and hit.party in counted.parties:
+                found.append((-counted.amounts.get(hit.what, 0), uid))
+        return tuple(uid for _, uid in sorted(found)[:MOST_HOLDERS])
 
     def _of_choice(self, nomination: Nomination, choice: Choice) -> Iterator[Blocker]:
         if choice.taken.refusal:

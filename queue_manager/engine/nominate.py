@@ -9,6 +9,7 @@ import numpy as np
 from queue_manager.engine.configuration import Cell, FlavorFungibility
 from queue_manager.engine.flavors import Assignment, Banned, FlavorAssigner, Mode
 from queue_manager.engine.fleet import Ints, Occupancy
+from queue_manager.engine.limits import LimitHit
 from queue_manager.engine.placing import build_scope, occupancy_of
 from queue_manager.engine.preemption import PreemptionSearch, Victim
 from queue_manager.engine.prepared import Prepared
@@ -23,7 +24,9 @@ class Nomination:
 
     `mode` is FIT (can start), DEFERRED (once what drains is gone), PREEMPT or RECLAIM (once the victims are gone),
     NO_CANDIDATES (could preempt, but nobody) or NO_FIT. `misfit` says that nodes, not quota, stand in the way;
-    `reserve` are the places on empty nodes of one that waits for nodes.
+    `reserve` are the places on empty nodes of one that waits for nodes. `retry_at` is when somebody whose eviction
+    might help is protected no longer, 0 if nobody was spared. `limit` is a limit of the queue apart from its quota that
+    stands in the way.
     """
 
     record: Record
@@ -33,6 +36,8 @@ class Nomination:
     places: Places | None = None
     misfit: Misfit | None = None
     reserve: Places | None = None
+    retry_at: int = 0
+    limit: LimitHit | None = None
 
     @property
     def level(self) -> int:
@@ -57,12 +62,19 @@ class Nominator:
         self._prepared = prepared
         self._queue = queue.queue
         self._node = queue.node
+        self._tally = queue.tally
         self._different = bool(state.draining or state.holders)
         self._assigner = FlavorAssigner(queue.node, queue.queue, self._oracle, self._different)
         self._preempts = preempt and record.workload.may_preempt and queue.may_preempt
+        self._retry_at = 0
 
     def nominate(self) -> Nomination:
         """At full size, or as large as it can be where pod sets may shrink."""
+        found = self._any_size()
+        found.retry_at = 0 if _usable(found) else self._retry_at
+        return found
+
+    def _any_size(self) -> Nomination:
         full = self._sized(self._prepared.ask.counts)
         total = self._prepared.ask.shrinkable
         if total == 0 or _usable(full):
@@ -89,7 +101,14 @@ class Nominator:
     def _oracle(self, cell: Cell, amount: int) -> tuple[Mode, int]:
         if not self._preempts:
             return Mode.NO_CANDIDATES, self._node.borrow_height(cell, amount, FUTURE)[0]
-        return PreemptionSearch(self._state, self._record, {cell: amount}, frozenset([cell])).simulate(cell, amount)
+        search = PreemptionSearch(self._state, self._record, {cell: amount}, frozenset([cell]))
+        found = search.simulate(cell, amount)
+        self._note(search)
+        return found
+
+    def _note(self, search: PreemptionSearch) -> None:
+        if search.retry_at:
+            self._retry_at = min(self._retry_at or search.retry_at, search.retry_at)
 
     # ---- one size
 
@@ -117,7 +136,7 @@ class Nominator:
     def _ban(self, found: Nomination, banned: Banned) -> Banned | None:
         """What to leave out next: the flavors of the pod set that found no nodes, or those where nobody could be
         evicted."""
-        if found.assignment.mode is Mode.NO_FIT:
+        if found.assignment.mode is Mode.NO_FIT or found.limit is not None:
             return None
         needs: list[tuple[int, str]] = []
         if found.misfit is not None:
@@ -139,6 +158,10 @@ class Nominator:
 
     def _complete(self, assignment: Assignment) -> Nomination:
         """Adds nodes and victims to an assignment of flavors."""
+        if self._tally is not None:
+            limit = self._tally.hit(self._queue.limits, self._record.workload, assignment.charge)
+            if limit is not None:
+                return self._over_limit(assignment, limit)
         if assignment.mode is Mode.NO_FIT:
             return Nomination(self._record, assignment, Mode.NO_FIT)
         scope = build_scope(self._state, assignment)
@@ -150,6 +173,14 @@ class Nominator:
                 return found
             return self._making_room(assignment, scope, found.misfit)
         return self._making_room(assignment, scope, None)
+
+    def _over_limit(self, assignment: Assignment, limit: LimitHit) -> Nomination:
+        """A limit evicts nobody: it waits, whatever else stands in its way."""
+        misfit: Misfit | None = None
+        if assignment.mode >= Mode.DEFERRED:
+            scope = build_scope(self._state, assignment)
+            misfit = scope if isinstance(scope, Misfit) else self._in_free_room(assignment, scope).misfit
+        return Nomination(self._record, assignment, Mode.NO_FIT, misfit=misfit, limit=limit)
 
     def _in_free_room(self, assignment: Assignment, scope: Scope | None) -> Nomination:
         """With nodes that are free now, or else once what drains is gone."""
@@ -184,6 +215,7 @@ class Nominator:
             placeable = None if scope is None else lambda: not isinstance(self.placed(scope, now=False), Misfit)
             search = PreemptionSearch(self._state, self._record, assignment.charge, contested, placeable)
             victims = search.find()
+            self._note(search)
         mode = min(Mode.RECLAIM, max(Mode.PREEMPT, assignment.mode)) if victims else Mode.NO_CANDIDATES
         return Nomination(self._record, assignment, mode, victims, None, misfit, reserve)
 

@@ -39,17 +39,31 @@ class Parked:
         """Whether nodes stood in the way."""
         return self.nomination.misfit is not None
 
+    @property
+    def limited(self) -> bool:
+        """Whether a limit of its user, of a group of its user or of the queue stood in the way."""
+        return self.nomination.limit is not None
+
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """Waiting workloads of one shape, oldest first; `told` is the kind of reason last reported for all of them."""
+    """Waiting workloads of one shape, oldest first; `told` is the kind of reason last reported for all of them.
+
+    `user` is whose they are where limits go by user, else "".
+    """
 
     shape: Shape
     priority: int
     prepared: Prepared
+    user: str = ""
     members: list[tuple[int, str]] = field(default_factory=list)
     parked: Parked | None = None
     told: tuple[object, ...] | None = None
+
+    @property
+    def order(self) -> Order:
+        """Place of its first member."""
+        return (-self.priority, *self.members[0])
 
 
 class Pending:
@@ -128,13 +142,26 @@ class Pending:
         return None
 
     def first(self) -> tuple[Group, str] | None:
-        """The first workload of all, parked or not."""
+        """The first workload of all, parked or not. One that waits for a limit, and what its user has behind it, is
+        passed over: that is no reason for others to wait."""
+        limited = self.limited()
         best: tuple[Order, Group] | None = None
         for group in self.groups.values():
-            order = (-group.priority, *group.members[0])
-            if best is None or order < best[0]:
+            order = group.order
+            ahead = limited.get(group.user)
+            if (best is None or order < best[0]) and (ahead is None or order < ahead.order):
                 best = (order, group)
         return None if best is None else (best[1], best[0][2])
+
+    def limited(self) -> dict[str, Group]:
+        """By user, the first group that waits for a limit."""
+        found: dict[str, Group] = {}
+        for group in self.groups.values():
+            if group.parked is not None and group.parked.limited:
+                known = found.get(group.user)
+                if known is None or group.order < known.order:
+                    found[group.user] = group
+        return found
 
     def position(self, group: Group, created: int, uid: str) -> int:
         """1-based place of a workload in the order of the queue."""

@@ -14,6 +14,7 @@ from enum import Enum
 from queue_manager.engine.configuration import Cell, PreemptionPolicy, Queue
 from queue_manager.engine.decision import EvictionReason
 from queue_manager.engine.flavors import Mode
+from queue_manager.engine.protection import saved_at, spared_until
 from queue_manager.engine.state import Record, State
 from queue_manager.engine.tree import FUTURE, TreeNode
 
@@ -58,6 +59,7 @@ class PreemptionSearch:
     """One search: `record` wants `charge` in its queue; `contested` are the cells where room has to be made.
 
     `placeable` tells whether its pods find nodes once victims are taken off theirs; None where nodes do not matter.
+    `retry_at` is when the first of those ends that were left out because something protects them still, 0 if none was.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class PreemptionSearch:
         self._charge = charge
         self._contested = contested
         self._placeable = placeable
+        self.retry_at = 0
 
     def find(self) -> list[Victim]:
         """The victims; empty if no set of candidates makes enough room."""
@@ -104,7 +107,7 @@ class PreemptionSearch:
         return [
             Candidate(record, self._node, Variant.WITHIN_QUEUE, None)
             for record in self._users(self._node)
-            if self._allows(policy, record)
+            if self._may_go(policy, record)
         ]
 
     def _from_cohort(self) -> tuple[list[Candidate], list[Candidate]]:
@@ -120,7 +123,7 @@ class PreemptionSearch:
             found = hierarchical if advantage else by_priority
             for node in self._borrowers(cohort, below):
                 for record in self._users(node):
-                    if self._allows(policy, record):
+                    if self._may_go(policy, record):
                         found.append(Candidate(record, node, self._variant(record, advantage), cohort))
             fits, remaining = self._fits_quota(cohort, remaining)
             advantage = advantage or fits
@@ -151,6 +154,16 @@ class PreemptionSearch:
             if any(standing.charge.get(cell, 0) > 0 for cell in self._contested):
                 yield record
 
+    def _may_go(self, policy: PreemptionPolicy, candidate: Record) -> bool:
+        """Whether policy lets a candidate go and nothing protects it now."""
+        if not self._allows(policy, candidate):
+            return False
+        until = spared_until(self._state, candidate)
+        if until <= self._state.now:
+            return True
+        self.retry_at = min(self.retry_at or until, until)
+        return False
+
     def _allows(self, policy: PreemptionPolicy, candidate: Record) -> bool:
         own, other = self._record.workload, candidate.workload
         if policy is PreemptionPolicy.ANY:
@@ -173,10 +186,15 @@ class PreemptionSearch:
             return Variant.WITHOUT_BORROWING
         return Variant.WHILE_BORROWING
 
-    @staticmethod
-    def _sorted(candidates: list[Candidate]) -> list[Candidate]:
-        """Lower priority first, then the one admitted last, then uid."""
-        return sorted(candidates, key=lambda c: (c.record.workload.priority, -c.record.admitted, c.record.uid))
+    def _sorted(self, candidates: list[Candidate]) -> list[Candidate]:
+        """Lower priority first, then whoever loses least work (without checkpoints: the one admitted last), then
+        uid."""
+
+        def order(candidate: Candidate) -> tuple[int, int, str]:
+            record = candidate.record
+            return record.workload.priority, -saved_at(self._state, record), record.uid
+
+        return sorted(candidates, key=order)
 
     # ---- attempts
 

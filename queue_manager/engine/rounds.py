@@ -89,6 +89,20 @@ class Pass:
             self._state.log.drop(self._state.backoff, record.uid)
             self._state.log.put(self._state.fresh, record.uid, record)
             self._state.join(self._state.queue(record.workload.queue), record)
+        for uid in sorted(uid for uid, at in self._state.retries.items() if at <= self._now):
+            self._state.log.drop(self._state.retries, uid)
+            self._retry(uid)
+
+    def _retry(self, uid: str) -> None:
+        """Tries a workload again whose possible victims are no longer protected."""
+        record = self._state.records.get(uid)
+        if record is None or record.group is None:
+            return
+        queue = self._state.queue(record.workload.queue)
+        if queue.blocked is not None and queue.blocked.uid == uid:
+            self._state.log.assign(queue, "blocked", None)
+        queue.pending.unpark(record.group)
+        self._state.live.add(queue.name)
 
     def _wake(self) -> None:
         """Makes everything live that waits for what was marked as changed."""
@@ -123,6 +137,8 @@ class Pass:
         parked workload is tried again and stands in others' way while it is.
         """
         choices = parked.nomination.assignment.choices
+        if parked.limited:
+            return self._over_limit(queue, parked.nomination)
         if not self._holds or parked.ahead or not choices or queue.may_preempt or queue.node is None:
             return False
         if choices[0].untried:
@@ -133,6 +149,13 @@ class Pass:
             for trial in choices[0].trials
             if not trial.refusal
         )
+
+    @staticmethod
+    def _over_limit(queue: QueueState, nomination: Nomination) -> bool:
+        """Whether starting it would exceed a limit of its queue apart from quota."""
+        if queue.tally is None:
+            return False
+        return queue.tally.hit(queue.limits, nomination.record.workload, nomination.assignment.charge) is not None
 
     def _stop_queues(self) -> None:
         """Empties queues that are stopped with HoldAndDrain."""
@@ -311,6 +334,8 @@ class Pass:
         state = self._state
         node = state.tree.queues[nomination.record.workload.queue]
         charge = nomination.assignment.charge
+        if self._over_limit(state.queue(node.name), nomination):
+            return False
         mark = state.log.mark()
         for victim in nomination.victims:
             state.stand(victim.record, FUTURE, None)
@@ -435,7 +460,9 @@ class Pass:
         record, log = nomination.record, self._state.log
         queue = self._state.queue(record.workload.queue)
         parked = Parked(record.uid, record.workload.created, nomination, ahead)
-        if queue.strict:
+        if nomination.retry_at:
+            log.put(self._state.retries, record.uid, nomination.retry_at)
+        if queue.strict and not parked.limited:
             was_blocked = queue.blocked is not None and queue.blocked.uid == record.uid
             log.assign(queue, "blocked", parked)
             self._tell(queue.front)

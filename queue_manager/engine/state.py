@@ -3,6 +3,8 @@ revocable.
 
 What has to be looked at again is marked: `dirty` trees, where quota may have become free, `nodes_changed`, `live`
 queues, which have heads that were not tried, and `fresh` workloads, which nobody has told yet why they wait.
+`now` is the time of the present pass or question (microseconds), `retries` when a workload that failed is worth another
+try because a protection ends, by uid.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from queue_manager.engine.ask import ask_of, shape_of
+from queue_manager.engine.ask import Shape, ask_of, shape_of
 from queue_manager.engine.configuration import (
     Cell,
     Configuration,
+    Limits,
     PreemptionPolicy,
     Queue,
     QueueingStrategy,
@@ -23,8 +26,10 @@ from queue_manager.engine.configuration import (
 from queue_manager.engine.decision import Admission
 from queue_manager.engine.flavors import Assignment
 from queue_manager.engine.fleet import Fleet, Occupancy
+from queue_manager.engine.limits import WHOLE, Counted, LimitHit, Tally, by_resource, parties_of
 from queue_manager.engine.pending import Group, Parked, Pending
 from queue_manager.engine.prepared import Prepared, prepare
+from queue_manager.engine.seats import Seats
 from queue_manager.engine.selectors import meets_all
 from queue_manager.engine.tree import FUTURE, NOW, QuotaTree, TreeNode
 from queue_manager.engine.undo import UndoLog
@@ -32,6 +37,9 @@ from queue_manager.engine.workload import Workload
 
 Planned = Mapping[str, Mapping[str, int]]
 """Pod set -> node -> pods planned there."""
+
+
+_NO_LIMITS = Limits()
 
 
 class Phase(Enum):
@@ -56,7 +64,8 @@ class Record:
     """One workload. `standing` is by view (NOW, FUTURE); `hold` is what is kept for a waiting workload until it fits
     NOW.
 
-    `resume` is the flavor to go on with by index of need (policy `resume_flavor_scan`).
+    `resume` is the flavor to go on with by index of need (policy `resume_flavor_scan`). `counted` is what it counts for
+    in the limits of a queue, `limit` the limit that keeps it outside its queue's order.
     """
 
     workload: Workload
@@ -72,6 +81,8 @@ class Record:
     outside: str = ""
     reported: tuple[object, ...] | None = None
     resume: Mapping[int, int] = field(default_factory=dict)
+    counted: Counted | None = None
+    limit: LimitHit | None = None
 
     @property
     def uid(self) -> str:
@@ -95,7 +106,7 @@ class QueueState:
 
     `standing` are the workloads that take part in FUTURE, `outside` those that wait but are not in the order. In a
     StrictFIFO queue `blocked` is the head that failed, `front` the head last reported. `sticky` is the uid that goes
-    first (no holds).
+    first (no holds). `tally` and `seats` are there where the queue has limits.
     """
 
     name: str
@@ -108,6 +119,18 @@ class QueueState:
     blocked: Parked | None = None
     front: str = ""
     sticky: str = ""
+    tally: Tally | None = None
+    seats: Seats | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """Its limits apart from quota."""
+        return _NO_LIMITS if self.queue is None else self.queue.limits
+
+    @property
+    def by_user(self) -> bool:
+        """Whether its limits tell users apart in what runs."""
+        return self.limits.per_user.limits_running or self.limits.per_group.limits_running
 
     @property
     def strict(self) -> bool:
@@ -150,6 +173,8 @@ class State:
         self.live: set[str] = set()
         self.fresh: dict[str, Record] = {}
         self.nodes_changed = False
+        self.now = 0
+        self.retries: dict[str, int] = {}
 
     # ---- standing
 
@@ -170,6 +195,9 @@ class State:
                 self.fleet.occupy(standing.places, view)
         self._set_standing(record, view, standing)
         self.log.call(self._set_standing, record, view, old)
+        for changed in (old, standing):
+            if changed is not None:
+                self._resize(self.queues[changed.queue])
 
     def _set_standing(self, record: Record, view: int, standing: Standing | None) -> None:
         old = record.standing[view]
@@ -179,6 +207,28 @@ class State:
                 self.queues[old.queue].standing.pop(record.uid, None)
             if standing is not None:
                 self.queue(standing.queue).standing[record.uid] = record
+        self.count(record)
+
+    def count(self, record: Record) -> None:
+        """Brings the limits' count of a workload in line with what it is charged."""
+        standing = record.standing[NOW] or record.standing[FUTURE]
+        tally = None if standing is None else self.queues[standing.queue].tally
+        if standing is None or tally is None:
+            counted = None
+        else:
+            counted = Counted(standing.queue, parties_of(record.workload), by_resource(standing.charge))
+        if counted == record.counted:
+            return
+        if record.counted is not None:
+            self._count(record.counted, -1)
+        record.counted = counted
+        if counted is not None:
+            self._count(counted, 1)
+
+    def _count(self, counted: Counted, sign: int) -> None:
+        tally = self.queues[counted.queue].tally
+        if tally is not None:
+            tally.shift(counted, sign)
 
     def queue(self, name: str) -> QueueState:
         """The state of a queue, made when first named."""
@@ -192,6 +242,10 @@ class State:
         """Sets what a queue's state has from the configuration."""
         queue.queue = self.configuration.queues.get(queue.name)
         queue.node = self.tree.queues.get(queue.name)
+        limits = queue.limits
+        queue.tally = Tally() if queue.by_user or limits.max_jobs is not None else None
+        seats = limits.max_jobs, limits.per_user.waiting, limits.per_group.waiting
+        queue.seats = None if seats == (None, None, None) else Seats(limits, self.log)
         if queue.queue is None:
             queue.stopped = f"queue {queue.name} does not exist" if queue.name else "no queue is named"
         elif queue.queue.inactive:
@@ -212,6 +266,8 @@ class State:
         for name in configuration.queues:
             self.queue(name)
         for record in self.records.values():
+            record.counted = None
+            self.count(record)
             for view in (NOW, FUTURE):
                 standing = record.standing[view]
                 node = None if standing is None else self.tree.queues.get(standing.queue)
@@ -237,6 +293,7 @@ class State:
         for record in self.records.values():
             record.group = None
             record.outside = ""
+            record.limit = None
             self.enqueue(record)
 
     # ---- waiting
@@ -255,14 +312,60 @@ class State:
         elif workload.not_before > 0:
             self.log.put(self.backoff, record.uid, record)
         else:
+            self.line_up(queue, record)
+
+    def line_up(self, queue: QueueState, record: Record) -> None:
+        """Adds a workload to the order of its queue, if it has a seat there."""
+        if queue.seats is None:
             self.join(queue, record)
+            return
+        changes = queue.seats.add(record.order, parties_of(record.workload), self._open_seats(queue))
+        self._reseat(queue, changes)
+
+    @staticmethod
+    def _open_seats(queue: QueueState) -> int:
+        running = 0 if queue.tally is None else queue.tally.running.get(WHOLE, 0)
+        return (queue.limits.max_jobs or 0) - running
+
+    def _reseat(self, queue: QueueState, changes: Mapping[str, bool]) -> None:
+        """Moves workloads into the order of a queue or out of it. Order: uid."""
+        assert queue.seats is not None
+        running = 0 if queue.tally is None else queue.tally.running.get(WHOLE, 0)
+        for uid, seated in sorted(changes.items()):
+            record = self.records[uid]
+            if seated and record.group is None:
+                self.log.drop(queue.outside, uid)
+                self.log.assign(record, "outside", "")
+                self.log.assign(record, "limit", None)
+                self.join(queue, record)
+            elif not seated and not record.outside:
+                if record.group is not None:
+                    self._leave_group(queue, record)
+                hit = queue.seats.hit(uid, running)
+                assert hit is not None
+                self.log.assign(record, "limit", hit)
+                self.log.assign(record, "outside", f"limit {hit.what} of queue {queue.name}")
+                self.log.put(queue.outside, uid, record)
+            self.log.put(self.fresh, uid, record)
+
+    def _resize(self, queue: QueueState) -> None:
+        """What runs in a queue has changed: as many as may now take part."""
+        if queue.seats is not None and queue.limits.max_jobs is not None:
+            self._reseat(queue, queue.seats.resize(self._open_seats(queue)))
+
+    def shape(self, queue: QueueState, workload: Workload) -> Shape:
+        """The shape of a workload in a queue; where limits go by user, whose it is belongs to it."""
+        if queue.by_user:
+            return (workload.user, workload.groups, *shape_of(workload))
+        return shape_of(workload)
 
     def join(self, queue: QueueState, record: Record) -> None:
         """Adds a workload to the group of its shape."""
-        shape = shape_of(record.workload)
+        shape = self.shape(queue, record.workload)
         group = queue.pending.groups.get(shape)
         if group is None:
-            group = Group(shape, record.workload.priority, self.prepare(record.workload, queue))
+            user = record.workload.user if queue.by_user else ""
+            group = Group(shape, record.workload.priority, self.prepare(record.workload, queue), user)
         self.log.assign(record, "group", group)
         queue.pending.add(group, record.workload.created, record.uid)
         self.live.add(queue.name)
@@ -271,12 +374,20 @@ class State:
         """Takes a workload out of wherever it waits."""
         queue = self.queue(record.workload.queue)
         if record.group is not None:
-            queue.pending.discard(record.group, record.workload.created, record.uid)
-            self.log.assign(record, "group", None)
+            self._leave_group(queue, record)
         self.log.drop(queue.outside, record.uid)
         self.log.drop(self.backoff, record.uid)
         self.log.drop(self.fresh, record.uid)
+        self.log.drop(self.retries, record.uid)
         self.log.assign(record, "outside", "")
+        self.log.assign(record, "limit", None)
+        if queue.seats is not None and record.uid in queue.seats:
+            self._reseat(queue, queue.seats.discard(record.uid))
+
+    def _leave_group(self, queue: QueueState, record: Record) -> None:
+        assert record.group is not None
+        queue.pending.discard(record.group, record.workload.created, record.uid)
+        self.log.assign(record, "group", None)
 
     def prepare(self, workload: Workload, queue: QueueState) -> Prepared:
         """What a workload asks of a queue."""

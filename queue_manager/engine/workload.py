@@ -135,7 +135,11 @@ class Workload:
     """One top-level job, keyed by `uid`; all its pod groups are admitted in one transaction.
 
     `topology` lies around those of the pod groups. `priority` orders it in its queue, higher first; it is not the pod
-    priority. `not_before` keeps it from being tried earlier (requeue backoff).
+    priority. `not_before` keeps it from being tried earlier (requeue backoff). `groups` are the groups of its user.
+
+    `max_run_time` is how long it runs at most from its admission on, 0 when nobody knows. `min_run_time` (of its
+    priority class) keeps it from being preempted before. `checkpointed_at` is when it last wrote a checkpoint, 0 when
+    never.
     """
 
     uid: str
@@ -151,6 +155,10 @@ class Workload:
     topology: TopologyRequest | None = None
     not_before: int = 0
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    groups: tuple[str, ...] = ()
+    max_run_time: int = 0
+    min_run_time: int = 0
+    checkpointed_at: int = 0
 
     @property
     def pod_sets(self) -> tuple[PodSet, ...]:

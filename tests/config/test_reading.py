@@ -15,8 +15,11 @@ from queue_manager.config.validate import advise, validate
 from queue_manager.engine.configuration import (
     CellQuota,
     FlavorFungibility,
+    Limits,
     PreemptionPolicy,
     QueueingStrategy,
+    Share,
+    Starvation,
     StopPolicy,
 )
 from queue_manager.engine.workload import Requirement, Taint, Toleration
@@ -61,6 +64,8 @@ def test_example_is_valid_and_compiles():
     assert configuration.queues["research/vision"].namespace_selector == ()
     assert configuration.queues["research/vision"].stop_policy is StopPolicy.HOLD
     assert queue.inactive == ""
+    share = Share(running=4, resources={"nvidia.com/gpu": 16})
+    assert queue.limits == Limits(max_jobs=100, per_user=share, min_run_time=90 * MINUTE)
 
     assert compiled.local_queues["team-nlp", "default"].queue == "nlp"
     urgent = compiled.priority_classes["urgent"]
@@ -87,7 +92,8 @@ def test_without_a_selector_no_namespace_is_selected_as_in_kueue():
 
 def test_fields_without_effect_are_said():
     warnings = [str(warning) for warning in advise(read("example.yaml").objects)]
-    assert "example.yaml:76: Queue nlp: spec.limits: is kept, but has no effect in this version" in warnings
+    assert any("spec.kueueLabels" in warning for warning in warnings)
+    assert not any("spec.limits" in warning for warning in warnings)
     assert all("has no effect" in warning for warning in warnings)
 
 
@@ -212,3 +218,20 @@ def test_what_has_no_effect_yet_is_told():
     assert not result.errors
     told = {problem.field for problem in advise(result.objects) if "no effect" in problem.message}
     assert told == {"spec.waitForPodsReady", "spec.kueueLabels", "spec.userMayOverride", "kind"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("{}", None),
+        ("{starvation: {}}", None),
+        ("{starvation: {after: 1h30m}}", Starvation(90 * MINUTE, 1)),
+        ("{starvation: {after: 10m, perCohort: 3}}", Starvation(10 * MINUTE, 3)),
+        ("{starvation: {after: 10m, perCohort: 0}}", None),
+    ],
+)
+def test_starvation_is_off_until_a_time_is_set(spec: str, expected: Starvation | None):
+    text = f"apiVersion: queue-manager.io/v1\nkind: Settings\nmetadata: {{name: default}}\nspec: {spec}\n"
+    objects = parse(text).objects
+    assert to_engine(objects).configuration.starvation == expected
+    assert advise(objects) == []

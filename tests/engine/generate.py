@@ -193,6 +193,8 @@ def snapshot(engine: Engine) -> Any:
             dict(r.bound),
             r.hold,
             r.reported,
+            r.counted,
+            r.limit,
         )
         for uid, r in state.records.items()
     }
@@ -205,12 +207,13 @@ def snapshot(engine: Engine) -> Any:
             q.sticky,
             sorted(q.standing),
             sorted(q.outside),
+            q.tally and (dict(q.tally.running), dict(q.tally.amounts)),
         )
         for name, q in state.queues.items()
     }
     marks = (sorted(r.path for r in state.dirty), sorted(state.fresh), state.nodes_changed, sorted(state.backoff))
     holds = (sorted(state.holders), sorted(state.draining))
-    return tree, records, queues, marks, holds, state.fleet.occupied
+    return tree, records, queues, marks, holds, dict(state.retries), state.fleet.occupied
 
 
 def settle(engine: Engine, start: int = 1, most: int = 60, check: Callable[[Plan], None] | None = None) -> list[Plan]:

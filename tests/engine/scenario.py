@@ -6,8 +6,11 @@
       flavors: {h100: {labels: {gpu: h100}, taints: ["key=value:NoSchedule"], topology: t}}
       cohorts: {research: {parent: ai, quota: {h100: {gpu: 4}}}}
       queues: {nlp: {cohort: research, strategy: StrictFIFO, quota: {h100: {gpu: {nominal: 4, borrow: 2, lend: 1}}},
-                     withinQueue: LowerPriority, reclaim: Any, borrow: LowerPriority}}
+                     withinQueue: LowerPriority, reclaim: Any, borrow: LowerPriority,
+                     limits: {maxJobs: 9, perUser: {running: 1, waiting: 2, resources: {gpu: 4}}, perGroup: {...},
+                              minRunTime: 10m, checkpointGrace: 5m}}}
       policies: {hold_freed_quota: false}
+      starvation: {after: 10m, perCohort: 1}
       resources: {excluded: [example.com/], ignoreUndeclared: true, deviceClasses: {h100.nvidia.com: gpus},
                   transformations: {mig-1g: {replace: true, times: slices, outputs: {gpu-memory: 5Gi}}}}
     nodes: {"n0 n1": {labels: {...}, free: {gpu: 8, cpu: 8, pods: 10}}}
@@ -17,6 +20,7 @@
       - plan: {admitted: [a], evicted: {b: a}, waiting: {c: WaitingForQuota}, says: {c: "1 gpu short"}}
       - release / evict / remove / finish / hold / unhold: [a]
       - bind: {a: {main: {n0: 2}}}    configure: {...merged into configuration...}    nodes: {...}    restart:
+      - clock: 10m                     (since the start; what is submitted afterwards is created then)
       - expect: {usage: {nlp: {gpu: 4}}, places: {a: {n0: 2}}, selector: {a: {rack: r0}}, waiting: ..., running: [a]}
 
 The key of a plan is its exact outcome: what is not listed must not happen. Creation time is the order of submission.
@@ -29,6 +33,7 @@ from typing import Any
 
 import yaml
 
+from queue_manager.config.durations import parse_duration
 from queue_manager.engine.configuration import (
     CellQuota,
     Cohort,
@@ -36,6 +41,7 @@ from queue_manager.engine.configuration import (
     Flavor,
     FlavorFungibility,
     FlavorQuotas,
+    Limits,
     Node,
     Policies,
     Preemption,
@@ -43,6 +49,8 @@ from queue_manager.engine.configuration import (
     Queue,
     QueueingStrategy,
     ResourceGroup,
+    Share,
+    Starvation,
     StopPolicy,
     Topology,
 )
@@ -67,6 +75,8 @@ from queue_manager.engine.workload import (
 from tests.engine.generate import copy_of
 
 Data = dict[str, Any]
+START = 1_000_000
+"""Microseconds at which every scenario begins."""
 POD_SET_KEYS = ("pods", "min", "stages", "reclaimed", "selector", "affinity", "tolerations", "group", "node")
 DEVICE_KEYS = ("devices", "claims", "backed")
 TOPOLOGY = {mode.value: mode for mode in TopologyMode}
@@ -118,6 +128,25 @@ def queue(name: str, data: Data) -> Queue:
         namespace_selector=tuple(Requirement(k, "In", (v,)) for k, v in data.get("namespaces", {}).items()),
         stop_policy=StopPolicy(data.get("stop", "None")),
         inactive=data.get("inactive", ""),
+        limits=limits(data.get("limits", {})),
+    )
+
+
+def duration(text: str | None) -> int:
+    return parse_duration(text) if text else 0
+
+
+def limits(data: Data) -> Limits:
+    def share(found: Data) -> Share:
+        amounts = {resource: parse(resource, amount) for resource, amount in found.get("resources", {}).items()}
+        return Share(found.get("running"), found.get("waiting"), amounts)
+
+    return Limits(
+        data.get("maxJobs"),
+        share(data.get("perUser", {})),
+        share(data.get("perGroup", {})),
+        duration(data.get("minRunTime")),
+        duration(data.get("checkpointGrace")),
     )
 
 
@@ -141,6 +170,7 @@ def configuration(data: Data) -> Configuration:
         {name: queue(name, q) for name, q in data.get("queues", {}).items()},
         Policies(**data.get("policies", {})),
         resource_rules(data.get("resources", {})),
+        starvation=Starvation(duration(s["after"]), s.get("perCohort", 1)) if (s := data.get("starvation")) else None,
     )
 
 
@@ -191,6 +221,8 @@ def pod_set(name: str, data: Data) -> PodSet:
 
 def workload(uid: str, data: Data, created: int) -> Workload:
     data = dict(data)
+    times = {key: duration(data.pop(key, None)) for key in ("maxRunTime", "minRunTime", "checkpointed")}
+    whose = data.pop("user", ""), tuple(data.pop("groups", ())) if isinstance(data.get("groups"), list) else ()
     own = {key: data.pop(key) for key in ("queue", "priority", "created", "preempts", "labels", "after") if key in data}
     around = data.pop("around", {})
     groups = data.pop("groups", None)
@@ -212,6 +244,11 @@ def workload(uid: str, data: Data, created: int) -> Workload:
         topology=topology_of(around),
         not_before=own.get("after", 0),
         namespace_labels=own.get("labels", {}),
+        user=whose[0],
+        groups=whose[1],
+        max_run_time=times["maxRunTime"],
+        min_run_time=times["minRunTime"],
+        checkpointed_at=START + times["checkpointed"] if times["checkpointed"] else 0,
     )
 
 
@@ -231,8 +268,9 @@ class Run:
         self.configuration: Data = self.data["configuration"]
         self.engine = Engine()
         self.engine.configure(configuration(self.configuration))
-        self.now = 1_000_000
+        self.now = START
         self.created = 0
+        self.offset = 0
         self.requests: dict[str, Data] = {}
         self.times: dict[str, int] = {}
         self.nodes(self.data.get("nodes", {}))
@@ -270,7 +308,7 @@ class Run:
     def submit(self, what: Data) -> None:
         for uid, data in what.items():
             self.created += 1
-            self.times.setdefault(uid, self.created)
+            self.times.setdefault(uid, self.created + self.offset)
             self.requests[uid] = merged(self.requests.get(uid, {}), data)
             self.engine.upsert_workload(workload(uid, self.requests[uid], self.times[uid]))
 
@@ -314,6 +352,10 @@ class Run:
     def revoke(self, _: Any) -> None:
         self.engine.revoke()
 
+    def clock(self, text: str) -> None:
+        self.offset = parse_duration(text)
+        self.now = START + self.offset
+
     def at(self, micros: int) -> None:
         self.now = micros
 
@@ -335,6 +377,11 @@ class Run:
             assert (again.admissions, again.evictions, again.waiting) == ((), (), ()), "a second pass changes something"
 
     # ---- expectations
+
+    def _wakes(self, text: str | None) -> None:
+        at = self.engine.wake_at()
+        assert at is not None, "time changes nothing"
+        assert round((at - START) / 1_000_000) * 1_000_000 == parse_duration(text or "0s"), f"wakes at {at - START}"
 
     def expect(self, what: Data) -> None:
         for kind, wanted in what.items():
