@@ -1,4 +1,4 @@
-"""`python -m benchmarks [--only FIGURE ...] [--size small]`: measures and prints."""
+"""`python -m benchmarks [FIGURE ...] [--size small]`: measures and prints."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import churn, engine, gang, idle, latency
+from benchmarks import churn, engine, gang, idle, latency, placement
 from benchmarks.machine import busy_cores, spin
 from benchmarks.report import Report
 from benchmarks.world import NotBuilt
 
 FIGURES: dict[str, Callable[[str, Path | None], list[Report]]] = {
     "engine": engine.run,
+    "placement": placement.run,
     "latency": latency.run,
     "gang": gang.run,
     "churn": churn.run,
@@ -27,14 +28,17 @@ BUSY = 0.2
 def main() -> int:
     """Runs the wanted figures one after the other."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=FIGURES, default=list(FIGURES), help="these figures alone")
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=f"these alone, of {', '.join(FIGURES)}")
     parser.add_argument(
         "--size", choices=("full", "small"), default="full", help="small: to try it out, not to compare"
     )
     parser.add_argument("--keep", type=Path, help="an existing folder that logs and data are left in")
     options = parser.parse_args()
+    unknown = [name for name in options.figures if name not in FIGURES]
+    if unknown:
+        parser.error(f"no figure {unknown[0]}; there are {', '.join(FIGURES)}")
     print(f"{os.cpu_count()} cores, size {options.size}; times are wall time\n", flush=True)
-    for name in options.only:
+    for name in options.figures or FIGURES:
         others, before = busy_cores(), spin()
         try:
             reports = FIGURES[name](options.size, options.keep)

@@ -1,140 +1,169 @@
-"""The engine alone: what a plan costs with many nodes, and with many workloads that wait."""
+"""The engine alone, one process: what each kind of work costs (issue 4, "Cost"). Everything is generated the same way
+each time; times are wall time, and of each its ratio to the calibration loop is told."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from random import Random
+from statistics import median
+from typing import ParamSpec
 
-from benchmarks.report import Report
-from queue_manager.engine.configuration import (
-    CellQuota,
-    Cohort,
-    Configuration,
-    Flavor,
-    FlavorQuotas,
-    Node,
-    Queue,
-    ResourceGroup,
-    Topology,
-)
+from benchmarks.engine_world import World, WorldSize, busy_world, crowd, full_queue, single
+from benchmarks.machine import spin
+from benchmarks.report import Line, Report, percentile
+from queue_manager.engine import undo
 from queue_manager.engine.engine import Engine
-from queue_manager.engine.workload import PodGroup, PodSet, TopologyMode, TopologyRequest, Workload
+from queue_manager.engine.workload import Workload
 
-BLOCK, RACK, HOST = "topology/block", "topology/rack", "kubernetes.io/hostname"
-GPU = "nvidia.com/gpu"
-FLEETS = {"full": (8, 25, 25), "small": (2, 5, 10)}
-GANGS = {"full": 512, "small": 16}
-WAITING = {"full": 10_000, "small": 200}
-ROUNDS = {"full": 100, "small": 10}
-QUEUES = 20
+P = ParamSpec("P")
+FULL_PASS = {"full": WorldSize(10, 100, 50), "small": WorldSize(2, 5, 5)}
+SHAPES = {"full": 1000, "small": 40}
+CROWDS = {"full": (10_000, 100_000), "small": (200, 2_000)}
+RUNNING = {"full": 10_000, "small": 500}
+REPEATS = {"full": 3, "small": 1}
+EVENTS = {"full": 100, "small": 10}
+VICTIMS = 100
+
+
+@dataclass(slots=True)
+class Table:
+    """Collects the rows; `spun` is the calibration in milliseconds."""
+
+    report: Report
+    spun: float
+
+    def seconds(self, what: str, samples: Sequence[float], wanted: str) -> None:
+        """A row of something that takes long, measured a few times."""
+        middle = median(samples)
+        value = f"{middle:.2f} s (of {len(samples)}: {min(samples):.2f} to {max(samples):.2f})"
+        self._add(what, value, wanted, 1000 * middle)
+
+    def milliseconds(self, what: str, samples: Sequence[float], wanted: str = "") -> float:
+        """A row of something that is measured often; returns its median in milliseconds."""
+        middle, most = (1000 * percentile(samples, p) for p in (50, 95))
+        self._add(what, f"p50 {middle:.2f} / p95 {most:.2f} ms (n={len(samples)})", wanted, middle)
+        return middle
+
+    def _add(self, what: str, value: str, wanted: str, milliseconds: float) -> None:
+        self.report.lines.append(Line(what, value, wanted, f"{milliseconds / self.spun:.2f} x calibration"))
 
 
 def run(size: str, keep: Path | None) -> list[Report]:
-    """A report on gangs and one on events."""
-    return [_gangs(size), _events(size)]
+    """The table."""
+    built = "compiled" if not undo.__file__.endswith(".py") else "pure Python"
+    table = Table(Report(f"engine, {built}: cost of one piece of work"), spin())
+    _passes(table, size)
+    _events(table, size)
+    _search(table, size)
+    _memory(table, size)
+    table.report.note("wanted of the issue: pure Python (compiled); p50 is compared")
+    return [table.report]
 
 
-def _gangs(size: str) -> Report:
-    blocks, racks, hosts = FLEETS[size]
-    pods = GANGS[size]
-    report = Report(f"engine: plan of a gang of {pods} pods with 8 GPUs each, {blocks * racks * hosts} nodes")
-    for name, topology in (
-        ("required block", TopologyRequest(TopologyMode.REQUIRED, BLOCK)),
-        ("preferred rack", TopologyRequest(TopologyMode.PREFERRED, RACK)),
-        ("no topology request", None),
-    ):
-        engine = Engine()
-        engine.configure(_configuration(8 * blocks * racks * hosts, queues=1))
-        _add_nodes(engine, blocks, racks, hosts)
-        samples = []
-        for number in range(ROUNDS[size] + 1):
-            engine.upsert_workload(_gang(f"gang-{number}", number, pods, topology))
-            started = time.perf_counter()
-            plan = engine.plan(1_000_000 + number)
-            samples.append(time.perf_counter() - started)
-            if len(plan.admissions) != 1:
-                raise RuntimeError(f"the gang was not admitted: {plan.waiting}")
-            engine.evict(f"gang-{number}")
-            engine.release(f"gang-{number}")
-            engine.remove_workload(f"gang-{number}")
-        report.times(f"{name}, caches warm", samples[1:])
-        report.value(f"{name}, the first", f"{1000 * samples[0]:.1f} ms")
-    return report
+def _timed(work: Callable[P, object], *arguments: P.args, **named: P.kwargs) -> float:
+    started = time.perf_counter()
+    work(*arguments, **named)
+    return time.perf_counter() - started
 
 
-def _events(size: str) -> Report:
-    waiting, rounds = WAITING[size], ROUNDS[size]
-    report = Report(f"engine: one workload of {waiting} that wait in {QUEUES} queues starts where another ended")
-    for name, shapes in (("20 shapes", 20), ("all of different shape", waiting)):
-        samples, arrivals = _event(waiting, rounds, shapes)
-        report.times(f"{name}: release and plan", samples)
-        report.times(f"{name}: arrival and plan", arrivals)
-    report.note("an arrival is a new workload at the end of a full queue")
-    return report
+def _passes(table: Table, size: str) -> None:
+    world = FULL_PASS[size]
+    samples, after = [], []
+    for _ in range(REPEATS[size]):
+        found = busy_world(world)
+        samples.append(_timed(_expect, found.engine, world.queues))
+        after += [_timed(_edit_and_plan, found, number) for number in range(10)]
+    what = f"{world.waiting} waiting in {world.queues} queues: a full pass that admits {world.queues}"
+    table.seconds(what, samples, "1.5 s (0.3 s)")
+    table.milliseconds("the same with nothing to admit, after one quota edit", after, "20 ms")
 
 
-def _event(waiting: int, rounds: int, shapes: int) -> tuple[list[float], list[float]]:
-    engine, random = Engine(), Random(1)
-    engine.configure(_configuration(64, queues=QUEUES, topology=False))
-    running = [_single(f"first-{number}", f"queue-{number % QUEUES}", number, 64) for number in range(QUEUES)]
-    for workload in running:
-        engine.upsert_workload(workload)
-    admitted = [admission.uid for admission in engine.plan(1).admissions]
-    for number in range(waiting):
-        # The shapes differ in what nobody counts here, so that each start needs what one ended workload frees.
-        engine.upsert_workload(
-            _single(f"later-{number}", f"queue-{random.randrange(QUEUES)}", 1000 + number, 64, number % shapes)
+def _expect(engine: Engine, admissions: int) -> None:
+    found = len(engine.plan(1).admissions)
+    if found != admissions:
+        raise RuntimeError(f"{found} workloads were admitted, not {admissions}")
+
+
+def _edit_and_plan(world: World, number: int) -> None:
+    """One more or one less of what everybody waits for, in another queue each time: too little to admit anybody."""
+    world.engine.configure(world.edited(number))
+    _expect(world.engine, 0)
+
+
+def _events(table: Table, size: str) -> None:
+    medians: list[tuple[float, float]] = []
+    for waiting in CROWDS[size]:
+        arrivals, finishes = _steady(waiting, SHAPES[size], EVENTS[size])
+        shape = f"{waiting} waiting of {SHAPES[size]} shapes"
+        medians.append(
+            (
+                table.milliseconds(f"one arrival, {shape}", arrivals, "2 ms"),
+                table.milliseconds(f"one finish, {shape}", finishes, "2 ms"),
+            )
         )
-    engine.plan(2)
-    samples, arrivals = [], []
-    for number in range(rounds):
-        uid = admitted.pop(0)
-        started = time.perf_counter()
-        engine.evict(uid)
-        engine.release(uid)
-        engine.remove_workload(uid)
-        plan = engine.plan(3 + number)
-        samples.append(time.perf_counter() - started)
-        admitted += [admission.uid for admission in plan.admissions]
-        arrival = _single(f"new-{number}", f"queue-{number % QUEUES}", 10**9 + number, 64, number % shapes)
-        started = time.perf_counter()
-        engine.upsert_workload(arrival)
-        engine.plan(3 + number)
-        arrivals.append(time.perf_counter() - started)
-    return samples, arrivals
-
-
-def _configuration(gpus: int, queues: int, topology: bool = True) -> Configuration:
-    """Queues of one cohort, each with this nominal quota."""
-    levels = (BLOCK, RACK, HOST)
-    quotas = FlavorQuotas("gpus", {GPU: CellQuota(gpus), "cpu": CellQuota(10**9)})
-    group = ResourceGroup((GPU, "cpu"), (quotas,))
-    return Configuration(
-        topologies={"racks": Topology("racks", levels)} if topology else {},
-        flavors={"gpus": Flavor("gpus", topology="racks" if topology else "")},
-        cohorts={"all": Cohort("all")},
-        queues={
-            f"queue-{number}": Queue(f"queue-{number}", cohort="all", resource_groups=(group,))
-            for number in range(queues)
-        },
+    (few_a, few_f), (many_a, many_f) = medians
+    table.report.value(
+        "with ten times as many waiting: arrival, finish", f"{many_a / few_a:.2f} x, {many_f / few_f:.2f} x", "1.5 x"
     )
 
 
-def _add_nodes(engine: Engine, blocks: int, racks: int, hosts: int) -> None:
-    for block in range(blocks):
-        for rack in range(racks):
-            for host in range(hosts):
-                name = f"b{block}-r{rack}-n{host}"
-                labels = {BLOCK: f"b{block}", RACK: f"b{block}-r{rack}", HOST: name}
-                engine.upsert_node(Node(name, labels, {GPU: 8, "cpu": 96_000, "memory": 1 << 40, "pods": 110}))
+def _steady(waiting: int, shapes: int, events: int) -> tuple[list[float], list[float]]:
+    """Arrivals, and ends of one that ran; the next one starts in its place."""
+    engine, running, queues = crowd(waiting, shapes)
+    arrivals, finishes = [], []
+    for number in range(events):
+        queue = queues[number % len(queues)]
+        arrival = single(f"new-{number}", queue, 10**9 + number, number % shapes)
+        arrivals.append(_timed(_arrive, engine, arrival))
+        finishes.append(_timed(_finish, engine, running, 10 + number))
+    return arrivals, finishes
 
 
-def _gang(uid: str, created: int, pods: int, topology: TopologyRequest | None) -> Workload:
-    pod_set = PodSet("node", pods, {GPU: 8, "cpu": 1000}, topology=topology)
-    return Workload(uid, "team", uid, "queue-0", created, (PodGroup("node", (pod_set,)),))
+def _arrive(engine: Engine, arrival: Workload) -> None:
+    engine.upsert_workload(arrival)
+    _expect(engine, 0)
 
 
-def _single(uid: str, queue: str, created: int, gpus: int, shape: int = 0) -> Workload:
-    pod_set = PodSet("main", 1, {GPU: gpus, "cpu": 1000 + shape})
-    return Workload(uid, "team", uid, queue, created, (PodGroup("main", (pod_set,)),))
+def _finish(engine: Engine, running: list[str], now: int) -> None:
+    """The one that runs longest ends; who starts in its place joins `running`."""
+    uid = running.pop(0)
+    engine.evict(uid)
+    engine.release(uid)
+    engine.remove_workload(uid)
+    started = [admission.uid for admission in engine.plan(now).admissions]
+    if len(started) != 1:
+        raise RuntimeError(f"{len(started)} workloads started in one free place")
+    running += started
+
+
+def _search(table: Table, size: str) -> None:
+    running = RUNNING[size]
+    engine = full_queue(running)
+    numbers, samples = count(), []
+
+    def search() -> None:
+        engine.upsert_workload(single(f"high-{next(numbers)}", "queue", 10**9, 0, VICTIMS, priority=10))
+        found = len(engine.plan(2).evictions)
+        if found != VICTIMS:
+            raise RuntimeError(f"{found} victims, not {VICTIMS}")
+
+    for number in range(10 * REPEATS[size]):
+        samples.append(_timed(search))
+        engine.revoke()
+        engine.remove_workload(f"high-{number}")
+    what = f"preemption search: queue of {running} running, {VICTIMS} victims needed"
+    table.milliseconds(what, samples, "100 ms (30 ms)")
+
+
+def _memory(table: Table, size: str) -> None:
+    waiting = CROWDS[size][1]
+    command = [sys.executable, "-m", "benchmarks.engine_memory", str(waiting), str(SHAPES[size])]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    before, after = (int(word) / 1e6 for word in done.stdout.split())
+    value = f"{after:.0f} MB, the whole process ({before:.0f} MB of it before anything is configured)"
+    table.report.value(f"memory: {waiting} waiting", value, "300 MB")

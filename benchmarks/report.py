@@ -15,11 +15,13 @@ def percentile(samples: Sequence[float], percent: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One measured thing. `wanted` is the figure of the issue, "" where there is none."""
+    """One measured thing. `wanted` is the figure of the issue, `ratio` that to the calibration; "" where there is
+    none."""
 
     what: str
     value: str
     wanted: str = ""
+    ratio: str = ""
 
 
 @dataclass(slots=True)
@@ -51,8 +53,10 @@ class Report:
     def text(self) -> str:
         """The report for a terminal."""
         width = max((len(line.what) for line in self.lines), default=0)
-        rows = [
-            f"  {line.what:<{width}}  {line.value}{f'   [wanted: {line.wanted}]' if line.wanted else ''}"
-            for line in self.lines
-        ]
+        rows = [f"  {line.what:<{width}}  {line.value}{_extras(line)}" for line in self.lines]
         return "\n".join([f"== {self.title}", *rows, *(f"  - {note}" for note in self.notes), ""])
+
+
+def _extras(line: Line) -> str:
+    wanted = f"   [wanted: {line.wanted}]" if line.wanted else ""
+    return wanted + (f"   {line.ratio}" if line.ratio else "")
