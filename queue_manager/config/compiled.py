@@ -160,6 +160,12 @@ def to_engine(objects: Sequence[models.ConfigObject], revision: int = 0) -> Comp
             resources=_resources(spec.resources),
             revision=revision,
             starvation=_starvation(spec.starvation),
+            local_queues={
+                f"{item.metadata.namespace}/{item.name}": engine.LocalQueue(
+                    item.spec.queue, engine.StopPolicy(item.spec.stop_policy)
+                )
+                for item in _of(models.LocalQueue, by_kind)
+            },
         ),
         {(q.namespace, q.name): q for q in map(_local_queue, _of(models.LocalQueue, by_kind))},
         {c.name: c for c in map(_priority_class, _of(models.PriorityClass, by_kind))},

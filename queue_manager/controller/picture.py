@@ -137,6 +137,7 @@ class Picture:
             topology=row.topology,
             not_before=to_microseconds(row.not_before) if row.not_before else 0,
             namespace_labels=self.intake.namespace_labels(row.namespace),
+            local_queue=f"{row.namespace}/{row.local_queue}",
         )
 
     def refresh_node(self, name: str) -> None:

@@ -130,6 +130,7 @@ EVICTION_WORDS: Mapping[EvictionReason, str] = {
     EvictionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "a job of higher priority in the cohort needs its place",
     EvictionReason.IN_COHORT_FAIR_SHARING: "another queue of the cohort is further below its fair share",
     EvictionReason.CLUSTER_QUEUE_STOPPED: "its queue was stopped",
+    EvictionReason.LOCAL_QUEUE_STOPPED: "its local queue was stopped",
 }
 
 

@@ -178,13 +178,24 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
+class LocalQueue:
+    """What a queue label in one namespace means. Its stop policy is for its own workloads alone."""
+
+    queue: str
+    stop_policy: StopPolicy = StopPolicy.NONE
+    weight_milli: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
 class Policies:
     """Rules of ours that change outcomes against Kueue's; all on in the product (design, section 5).
 
     `resume_flavor_scan` is Kueue's own rule, off in the product: a workload that was passed over goes on with the
     flavor after the last one tried, even if an earlier one is free again. `implied_topology`: pods without a
-    topology request may use a flavor with a topology next to flavors without one. `hold_for_starving` lets
-    `Configuration.starvation` count.
+    topology request may use a flavor with a topology next to flavors without one. `pass_over`: a head whose room others
+    of its round take or reserve every time is passed over; Kueue tries it for ever and never looks at those behind
+    it. `present_reasons`: a workload's reason is why it waits now; Kueue keeps the last one that it found for it.
+    `hold_for_starving` lets `Configuration.starvation` count.
     """
 
     hold_freed_quota: bool = True
@@ -193,11 +204,13 @@ class Policies:
     implied_topology: bool = True
     resume_flavor_scan: bool = False
     hold_for_starving: bool = True
+    pass_over: bool = True
+    present_reasons: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One consistent configuration, keyed by name."""
+    """One consistent configuration, keyed by name; local queues by "namespace/name"."""
 
     topologies: Mapping[str, Topology] = field(default_factory=dict)
     flavors: Mapping[str, Flavor] = field(default_factory=dict)
@@ -207,6 +220,7 @@ class Configuration:
     resources: ResourceRules = field(default_factory=ResourceRules)
     revision: int = 0
     starvation: Starvation | None = None
+    local_queues: Mapping[str, LocalQueue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,7 @@ class Engine:
             count_again(state, record)
             if saved and state.queue(workload.queue).limits.checkpoint_grace:
                 state.touch(record)  # it may be spared no longer
+            state.watch_stop(record)
         self._final()
 
     def remove_workload(self, uid: str) -> None:
@@ -102,6 +103,7 @@ class Engine:
         count_again(state, record)
         if draining:
             state.drain(record, evicted_by)
+        state.watch_stop(record)
         self._final()
 
     def bind(self, uid: str, pod_set: str, nodes: Mapping[str, int]) -> None:

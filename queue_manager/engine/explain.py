@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from queue_manager.engine.configuration import Cell, StopPolicy
+from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Blocker, BlockerType, Reason, Waiting
-from queue_manager.engine.flavors import SEVERITY, Choice, Mode
+from queue_manager.engine.flavors import Choice, Mode
 from queue_manager.engine.limits import MAX_JOBS, RUNNING, WAITING, LimitHit
 from queue_manager.engine.nominate import Nomination, Nominator
 from queue_manager.engine.pending import Parked
 from queue_manager.engine.placing import flavors_of
 from queue_manager.engine.prepared import pod_filter
 from queue_manager.engine.quantities import show
+from queue_manager.engine.reasons import reason_of
 from queue_manager.engine.state import Phase, QueueState, Record, State
 from queue_manager.engine.topology import Demand, Misfit
 from queue_manager.engine.tree import EMPTY, FUTURE, NOW, Shortage, TreeNode
@@ -62,8 +63,10 @@ class Explainer:
             return self._waiting(record, self._held(record))
         if record.limit is not None:
             return self._waiting(record, (Reason.LIMIT_REACHED, (self._of_limit(record.limit, queue),)))
-        if record.outside:
-            return self._waiting(record, self._outside(record, queue))
+        outside = record.outside
+        if outside is not None:
+            blocker = Blocker(outside.type, outside.message, node=outside.node)
+            return self._waiting(record, (outside.reason, (blocker,)))
         if record.group is None:
             until = f"is tried again at {record.workload.not_before} (microseconds since 1970)"
             return self._waiting(record, (Reason.BACKOFF, (Blocker(BlockerType.BACKOFF, until),)))
@@ -81,10 +84,12 @@ class Explainer:
             return (Reason.WAITING_FOR_PREEMPTED_WORKLOADS,)
         if record.limit is not None:
             return (Reason.LIMIT_REACHED, record.limit.party, record.limit.what)
-        if record.outside:
-            return (Reason.INACTIVE, record.outside)
+        if record.outside is not None:
+            return (record.outside.reason, record.outside.message)
         if record.group is None:
             return (Reason.BACKOFF, record.workload.not_before)
+        if not self._state.configuration.policies.present_reasons:
+            return (record.verdict or Reason.NOT_EVALUATED,)
         parked = self._parked(record)
         if parked is None:
             ahead = self._ahead(record, self._state.queue(record.workload.queue))
@@ -103,6 +108,8 @@ class Explainer:
 
     def _waiting(self, record: Record, because: Because) -> Waiting:
         reason, blockers = because
+        if record.group is not None and not self._state.configuration.policies.present_reasons:
+            reason = record.verdict or Reason.NOT_EVALUATED
         message = "; ".join(dict.fromkeys(blocker.message for blocker in blockers[:3]))
         return Waiting(record.uid, reason, message, blockers, self.position(record))
 
@@ -114,18 +121,9 @@ class Explainer:
             return holding.index(record) + 1
         if record.group is None:
             return len(holding) + queue.pending.size + 1
-        return len(holding) + queue.pending.position(record.group, record.workload.created, record.uid)
+        return len(holding) + queue.pending.position(record.group, record.workload.queued, record.uid)
 
     # ---- workloads that were not tried
-
-    def _outside(self, record: Record, queue: QueueState) -> Because:
-        if not queue.stopped:
-            kind = BlockerType.NAMESPACE
-        elif queue.queue is not None and not queue.queue.inactive and queue.queue.stop_policy is not StopPolicy.NONE:
-            kind = BlockerType.QUEUE_STOPPED
-        else:
-            kind = BlockerType.QUEUE_INACTIVE
-        return (Reason.INACTIVE, (Blocker(kind, record.outside, node=queue.name),))
 
     def _held(self, record: Record) -> Because:
         draining = [r for r in self._state.draining.values() if r.evicted_by == record.uid]
@@ -170,7 +168,7 @@ class Explainer:
         if nomination.mode >= Mode.DEFERRED or nomination.victims:
             message = f"what it needs is kept for {self._name(ahead)}" if ahead else "others of this pass came first"
             blocker = Blocker(BlockerType.AHEAD_IN_QUEUE, message, holders=(ahead,) if ahead else ())
-            return (Reason.WAITING_FOR_QUOTA, (blocker,))
+            return (reason_of(nomination), (blocker,))
         prepared = nomination.assignment.prepared
         queue = self._state.queue(nomination.record.workload.queue)
         limit = [] if nomination.limit is None else [self._of_limit(nomination.limit, queue)]
@@ -182,23 +180,18 @@ class Explainer:
                 "",
                 resource,
             )
-            for name, resource in prepared.uncovered
+            for _, name, resource in prepared.uncovered
         ]
-        reasons = [Reason.NO_MATCHING_FLAVOR] if blockers else []
         for name, device_class in prepared.unmapped:
-            reasons.append(Reason.MISCONFIGURED)
             message = f"no quota counts devices of DeviceClass {device_class} (pod set {name})"
             message += ": name it in deviceClassMappings of the Settings' resources"
             blockers.append(Blocker(BlockerType.DEVICE_CLASS, message, resource=device_class))
         for choice in nomination.assignment.choices:
             if choice.taken.reason is not None:
-                reasons.append(choice.taken.reason)
                 blockers.extend(self._of_choice(nomination, choice))
         if nomination.misfit is not None:
-            reasons.append(Reason.TOPOLOGY_PLACEMENT_FAILED)
             blockers.extend(self._of_misfit(nomination, nomination.misfit))
-        reason = max(reasons, key=SEVERITY.index, default=Reason.PENDING_EVALUATION)
-        return (Reason.LIMIT_REACHED if limit else reason, tuple(dict.fromkeys([*limit, *blockers])))
+        return (reason_of(nomination), tuple(dict.fromkeys([*limit, *blockers])))
 
     def _of_limit(self, hit: LimitHit, queue: QueueState) -> Blocker:
         """A limit apart from quota: whose it is, how much of it is used, by whom."""

@@ -49,11 +49,13 @@ Oracle = Callable[[Cell, int], tuple[Mode, int]]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One flavor tried for one need. `amounts` is the whole charge per cell that was tried."""
+    """One flavor tried for one need: `mode` is the worst and `level` the highest of its resources, `worst` both of the
+    resource that decides its rank among the flavors. `amounts` is the whole charge per cell that was tried."""
 
     flavor: str
     mode: Mode
     level: int
+    worst: tuple[Mode, int]
     modes: Mapping[str, Mode]
     amounts: Mapping[Cell, int]
     reason: Reason | None = None
@@ -90,6 +92,13 @@ class Assignment:
     mode: Mode
     level: int
     contested: frozenset[Cell]
+
+    @property
+    def failed_unit(self) -> int | None:
+        """The first unit that no flavor can take; Kueue looks no further, and forgets how far its scans went."""
+        units = {choice.need.unit for choice in self.choices if choice.taken.mode is Mode.NO_FIT}
+        units |= {unit for unit, _, _ in self.prepared.uncovered}
+        return min(units, default=None)
 
 
 Banned = frozenset[tuple[int, str]]
@@ -169,7 +178,7 @@ class FlavorAssigner:
         tried = -1
         for index, option in options:
             if option.refusal:
-                trial = Trial(option.flavor, Mode.NO_FIT, 0, {}, {}, Reason.NO_MATCHING_FLAVOR, option.refusal)
+                trial = _refused(option.flavor, option.refusal)
             else:
                 trial = self._try(prepared, counts, need, sums, option.flavor)
             trials.append(trial)
@@ -178,29 +187,35 @@ class FlavorAssigner:
                 break
         taken = max(trials, key=self._rank, default=None)  # the first of equals
         if taken is None:
-            taken = Trial("", Mode.NO_FIT, 0, {}, {}, Reason.NO_MATCHING_FLAVOR, "no flavor left to try")
+            taken = _refused("", "no flavor left to try")
         return Choice(need, tuple(trials), taken, tried)
 
     def _rank(self, trial: Trial) -> tuple[int, int, int]:
         if trial.mode is Mode.NO_FIT:
             assert trial.reason is not None
             return (0, -SEVERITY.index(trial.reason), 0)
-        if trial.mode is Mode.NO_CANDIDATES:
-            return (1, -trial.level, 0)
+        return self._preference(*trial.worst)
+
+    def _preference(self, mode: Mode, level: int) -> tuple[int, int, int]:
+        """How good a mode and a level of borrowing are, greater is better (kueue.md 2.5e)."""
+        if mode <= Mode.NO_CANDIDATES:
+            return (int(mode), -level, 0)
         if self._queue.flavor_preference is FlavorPreference.BORROWING_OVER_PREEMPTION:
-            return (2, trial.mode, -trial.level)
-        return (2, -trial.level, trial.mode)
+            return (2, mode, -level)
+        return (2, -level, mode)
 
     def _good_enough(self, trial: Trial) -> bool:
         """Whether the search stops here (kueue.md 2.5d)."""
+        mode, level = trial.worst
         if trial.mode <= Mode.NO_CANDIDATES:
             return False
-        if trial.mode < Mode.FIT and self._queue.when_can_preempt is FlavorFungibility.TRY_NEXT_FLAVOR:
+        if mode < Mode.FIT and self._queue.when_can_preempt is FlavorFungibility.TRY_NEXT_FLAVOR:
             return False
-        return trial.level == 0 or self._queue.when_can_borrow is FlavorFungibility.MAY_STOP_SEARCH
+        return level == 0 or self._queue.when_can_borrow is FlavorFungibility.MAY_STOP_SEARCH
 
     def _try(self, prepared: Prepared, counts: tuple[int, ...], need: Need, sums: StageSums, flavor: str) -> Trial:
         mode, level, reason = Mode.FIT, 0, None
+        worst = (Mode.FIT, 0)
         modes: dict[str, Mode] = {}
         amounts: dict[Cell, int] = {}
         for resource in need.resources:
@@ -220,7 +235,8 @@ class FlavorAssigner:
             if why is not None and (reason is None or SEVERITY.index(why) > SEVERITY.index(reason)):
                 reason = why
             mode, level = min(mode, found), max(level, height)
-        return Trial(flavor, mode, level, modes, amounts, reason)
+            worst = min(worst, (found, height), key=lambda pair: self._preference(*pair))
+        return Trial(flavor, mode, level, worst, modes, amounts, reason)
 
     def _cell(self, cell: Cell, amount: int) -> tuple[Mode, int, Reason | None]:
         """How `amount` of one cell can be met, and at which height it borrows."""
@@ -236,3 +252,7 @@ class FlavorAssigner:
             mode, level = self._oracle(cell, amount)
             return mode, level, Reason.WAITING_FOR_QUOTA
         return Mode.NO_FIT, level, Reason.WAITING_FOR_QUOTA
+
+
+def _refused(flavor: str, why: str) -> Trial:
+    return Trial(flavor, Mode.NO_FIT, 0, (Mode.NO_FIT, 0), {}, {}, Reason.NO_MATCHING_FLAVOR, why)

@@ -79,12 +79,13 @@ class Nominator:
         total = self._prepared.ask.shrinkable
         if total == 0 or _usable(full):
             return full
-        low, high, best = 1, total, None
-        while low <= high:
+        # As many tries as Kueue's search makes, in its places: more pods need not fit where fewer do not.
+        low, high, best = 0, total + 1, None
+        while low < high:
             middle = (low + high) // 2
             smaller = self._sized(self._prepared.ask.shrunk(middle))
             if _usable(smaller):
-                best, high = smaller, middle - 1
+                best, high = smaller, middle
             else:
                 low = middle + 1
         return best or full

@@ -1,6 +1,6 @@
 """Waiting workloads of one queue, in groups of equal shape, in the queue's order.
 
-Order: priority (higher first), creation time, uid. Without `hold_freed_quota` a workload that has evicted others
+Order: priority (higher first), time queued, uid. Without `hold_freed_quota` a workload that has evicted others
 stands first until it starts, as in Kueue. A group whose head failed is parked: none of its members is tried until
 something changed.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from queue_manager.engine.prepared import Prepared
 
 Order = tuple[int, int, str]
-"""Negated priority, creation time, uid: smaller stands first."""
+"""Negated priority, time queued, uid: smaller stands first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +30,7 @@ class Parked:
     reserved."""
 
     uid: str
-    created: int
+    queued: int
     nomination: Nomination
     ahead: str = ""
 
@@ -77,28 +77,28 @@ class Pending:
         self._heap: list[tuple[Order, Shape]] = []
         self.size = 0
 
-    def add(self, group: Group, created: int, uid: str) -> None:
+    def add(self, group: Group, queued: int, uid: str) -> None:
         """Adds a workload, revocable. One that is older than the member that failed is tried although its group is
         parked."""
-        self._insert(group, created, uid)
-        self._log.call(self._delete, group, created, uid)
-        if group.parked is not None and (created, uid) == group.members[0] and created < group.parked.created:
+        self._insert(group, queued, uid)
+        self._log.call(self._delete, group, queued, uid)
+        if group.parked is not None and (queued, uid) == group.members[0] and queued < group.parked.queued:
             self.unpark(group)
 
-    def discard(self, group: Group, created: int, uid: str) -> None:
+    def discard(self, group: Group, queued: int, uid: str) -> None:
         """Takes a workload out, revocable."""
-        self._delete(group, created, uid)
-        self._log.call(self._insert, group, created, uid)
+        self._delete(group, queued, uid)
+        self._log.call(self._insert, group, queued, uid)
 
-    def _insert(self, group: Group, created: int, uid: str) -> None:
+    def _insert(self, group: Group, queued: int, uid: str) -> None:
         if group.shape not in self.groups:
             self.groups[group.shape] = group
-        insort(group.members, (created, uid))
+        insort(group.members, (queued, uid))
         self.size += 1
         self._push(group)
 
-    def _delete(self, group: Group, created: int, uid: str) -> None:
-        del group.members[bisect_left(group.members, (created, uid))]
+    def _delete(self, group: Group, queued: int, uid: str) -> None:
+        del group.members[bisect_left(group.members, (queued, uid))]
         self.size -= 1
         if group.members:
             self._push(group)
@@ -129,12 +129,12 @@ class Pending:
         """The first workload of all groups that are not parked."""
         heap = self._heap
         while heap:
-            (rank, created, uid), shape = heap[0]
+            (rank, queued, uid), shape = heap[0]
             group = self.groups.get(shape)
             if (
                 group is not None
                 and group.parked is None
-                and group.members[0] == (created, uid)
+                and group.members[0] == (queued, uid)
                 and -group.priority == rank
             ):
                 return group, uid
@@ -163,14 +163,14 @@ class Pending:
                     found[group.user] = group
         return found
 
-    def position(self, group: Group, created: int, uid: str) -> int:
+    def position(self, group: Group, queued: int, uid: str) -> int:
         """1-based place of a workload in the order of the queue."""
         ahead = 0
         for other in self.groups.values():
             if other.priority > group.priority:
                 ahead += len(other.members)
             elif other.priority == group.priority:
-                ahead += bisect_left(other.members, (created, uid))
+                ahead += bisect_left(other.members, (queued, uid))
         return ahead + 1
 
     def in_order(self) -> Iterator[tuple[Group, str]]:

@@ -170,7 +170,7 @@ class PreemptionSearch:
             return True
         if other.priority != own.priority:
             return other.priority < own.priority
-        return policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY and other.created > own.created
+        return policy is PreemptionPolicy.LOWER_OR_NEWER_EQUAL_PRIORITY and other.queued > own.queued
 
     def _variant(self, candidate: Record, advantage: bool) -> Variant:
         if advantage:

@@ -33,13 +33,13 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """All needs of an ask in a queue. `uncovered` are (pod set, resource) that no resource group of the queue covers,
-    `unmapped` (pod set, device class) that the settings count as no resource."""
+    """All needs of an ask in a queue. `uncovered` are (unit, pod set, resource) that no resource group of the queue
+    covers, `unmapped` (pod set, device class) that the settings count as no resource."""
 
     ask: Ask
     requests: tuple[Mapping[str, int], ...]
     needs: tuple[Need, ...]
-    uncovered: tuple[tuple[str, str], ...]
+    uncovered: tuple[tuple[int, str, str], ...]
     unmapped: tuple[tuple[str, str], ...] = ()
 
 
@@ -48,11 +48,11 @@ def prepare(ask: Ask, queue: Queue, configuration: Configuration) -> Prepared:
     group_of = {resource: group for group in queue.resource_groups for resource in group.resources}
     requests = tuple(_with_pods(pod_set, PODS in group_of) for pod_set in ask.pod_sets)
     needs: list[Need] = []
-    uncovered: list[tuple[str, str]] = []
+    uncovered: list[tuple[int, str, str]] = []
     for unit, members in enumerate(ask.units):
         for index in members:
             uncovered += [
-                (ask.pod_sets[index].name, resource)
+                (unit, ask.pod_sets[index].name, resource)
                 for resource in requests[index]
                 if resource not in group_of
                 and not configuration.resources.ignore_undeclared

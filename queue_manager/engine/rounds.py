@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from enum import Enum
 
 from queue_manager.engine.configuration import PreemptionPolicy
-from queue_manager.engine.decision import Admission, Eviction, EvictionReason, Plan, Waiting
+from queue_manager.engine.decision import Admission, Eviction, EvictionReason, Plan, Reason, Waiting
 from queue_manager.engine.explain import Explainer, kind_of
 from queue_manager.engine.flavors import Mode
 from queue_manager.engine.fleet import Occupancy
 from queue_manager.engine.nominate import Nomination, Nominator
+from queue_manager.engine.outside import drained_by
 from queue_manager.engine.pending import Parked
 from queue_manager.engine.placing import build_scope, occupancy_of, pod_set_assignment
 from queue_manager.engine.preemption import Victim
+from queue_manager.engine.reasons import kueue_reason_of
 from queue_manager.engine.state import Phase, QueueState, Record, Standing, State
 from queue_manager.engine.topology import Misfit, Places
 from queue_manager.engine.tree import FUTURE, NOW, Charge, TreeNode
@@ -64,10 +66,10 @@ class Pass:
         """Plays rounds and returns what was decided. Costs next to nothing when nothing was marked."""
         state = self._state
         self._due()
-        if state.dirty or state.live or state.fresh or state.nodes_changed:
+        if state.dirty or state.live or state.fresh or state.nodes_changed or state.to_stop:
             state.log.assign(state, "live", set(state.live))
             self._wake()
-            self._stop_queues()
+            self._stop()
             if self._holds:
                 self._claims()
             self._rounds()
@@ -116,7 +118,8 @@ class Pass:
         state.log.assign(state, "dirty", set())
         state.log.assign(state, "nodes_changed", False)
 
-    def _unpark(self, queue: QueueState, topology_only: bool) -> None:
+    def _unpark(self, queue: QueueState, topology_only: bool) -> bool:
+        """Tries the parked of a queue again, `topology_only` those that nodes stood in the way of; says if any."""
         blocked = queue.blocked
         if blocked is not None and (blocked.topology or not topology_only):
             self._state.log.assign(queue, "blocked", None)
@@ -129,6 +132,7 @@ class Pass:
                 woken = True
         if woken:
             self._state.live.add(queue.name)
+        return woken
 
     def _hopeless(self, queue: QueueState, parked: Parked) -> bool:
         """Whether the first thing that a group needs still fits in no flavor, so that trying it again is no use.
@@ -157,17 +161,24 @@ class Pass:
             return False
         return queue.tally.hit(queue.limits, nomination.record.workload, nomination.assignment.charge) is not None
 
-    def _stop_queues(self) -> None:
-        """Empties queues that are stopped with HoldAndDrain."""
-        for name in self._state.stopping:
-            queue = self._state.queue(name)
-            for record in sorted(queue.standing.values(), key=lambda r: r.uid):
-                if record.hold is not None:
-                    self._state.drop_hold(record)
-                else:
-                    self._state.drain(record, "")
-                    message = f"queue {name} is stopped and drained"
-                    self._evictions.append(Eviction(record.uid, EvictionReason.CLUSTER_QUEUE_STOPPED, message))
+    def _stop(self) -> None:
+        """Evicts what runs in queues and local queues that are stopped with HoldAndDrain."""
+        state = self._state
+        marked = sorted(state.to_stop)
+        state.log.assign(state, "to_stop", set())
+        for uid in marked:
+            record = state.records.get(uid)
+            standing = None if record is None else record.standing[FUTURE]
+            if record is None or standing is None:
+                continue
+            why = drained_by(record.workload, standing.queue, state.configuration)
+            if why is None:
+                continue
+            if record.hold is not None:
+                state.drop_hold(record)
+            else:
+                state.drain(record, "")
+                self._evictions.append(Eviction(record.uid, *why))
 
     def _claims(self) -> None:
         """First of all those for whom room is held, or who evicted something that still drains."""
@@ -185,7 +196,7 @@ class Pass:
         state = self._state
         queue = state.queue(record.workload.queue)
         held = record.hold
-        if queue.stopped:
+        if state.outside(record.workload) is not None:
             if held is not None:
                 state.drop_hold(record)
             return
@@ -228,7 +239,8 @@ class Pass:
         skipped: list[Nomination] = []
         progress = False
         resumed = 0
-        resumes = self._state.configuration.policies.resume_flavor_scan
+        policies = self._state.configuration.policies
+        resumes = policies.resume_flavor_scan
         for nomination in nominations:
             outcome = self._process(nomination, self._changes == before and not self._reservations)
             if outcome in (Outcome.SKIPPED, Outcome.RESUMES):
@@ -238,12 +250,14 @@ class Pass:
                 resumed += 1
             if resumes:
                 self._remember_flavors(nomination, outcome)
+            if not policies.present_reasons:
+                self._remember_reason(nomination, outcome)
         self._resumed = self._resumed + 1 if resumed and not progress else 0
-        if not (progress or resumed):
-            for nomination in skipped:
-                self._park(nomination, self._reservations[-1].uid if self._reservations else "")
+        passed_over = self._state.configuration.policies.pass_over and not (progress or resumed)
+        for nomination in skipped if passed_over else ():
+            self._park(nomination, self._reservations[-1].uid if self._reservations else "")
         self._end_reservations()
-        return progress or resumed > 0 or bool(skipped)
+        return progress or resumed > 0 or (passed_over and bool(skipped))
 
     def _nominations(self) -> list[Nomination]:
         """Heads of live queues, in the order of a cycle, with the blocked heads of StrictFIFO queues in the same
@@ -294,12 +308,13 @@ class Pass:
         """After the last round: who may reclaim is tried once more, since an admission may have made somebody a
         borrower."""
         roots, self._unflushed = self._unflushed, set()
+        woken = False
         for root in roots:
             for queue in self._state.members.get(root, ()):
                 assert queue.queue is not None
                 if queue.queue.preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER:
-                    self._unpark(queue, topology_only=False)
-        return bool(self._state.live)
+                    woken = self._unpark(queue, topology_only=False) or woken
+        return woken
 
     # ---- one head
 
@@ -322,8 +337,22 @@ class Pass:
 
     def _remember_flavors(self, nomination: Nomination, outcome: Outcome) -> None:
         """Where to go on next time; from the first flavor after evictions, or when all were tried."""
-        decided = outcome is Outcome.DECIDED
+        decided = outcome is Outcome.DECIDED or nomination.mode is Mode.DEFERRED
         self._state.log.assign(nomination.record, "resume", {} if decided else _next_flavors(nomination))
+
+    def _remember_reason(self, nomination: Nomination, outcome: Outcome) -> None:
+        """Keeps the reason found for a head, and for those of its shape that have none (kueue.md 2.3, equal hash)."""
+        record, log = nomination.record, self._state.log
+        if nomination.mode is Mode.DEFERRED or (nomination.victims and outcome is Outcome.DECIDED):
+            reason = Reason.WAITING_FOR_PREEMPTED_WORKLOADS
+        else:
+            reason = Reason.WAITING_FOR_QUOTA if outcome is Outcome.SKIPPED else kueue_reason_of(nomination)
+        log.assign(record, "verdict", reason)
+        if outcome is Outcome.PARKED and record.group is not None and record.group.parked is not None:
+            for _, uid in record.group.members:
+                other = self._state.records[uid]
+                if other.verdict is None:
+                    log.assign(other, "verdict", reason)
 
     def _nominator(self, record: Record) -> Nominator:
         assert record.group is not None
@@ -350,8 +379,11 @@ class Pass:
             return False
         for victim in nomination.victims:
             self._evict(victim, nomination.record)
-        if state.tree.fits(node, charge, NOW):
-            soon = places if untouched and nomination.mode is Mode.FIT else self._place(nomination, now=True)
+        # Kueue starts what fitted at the start of its cycle and fits at the end, although victims are still there.
+        at_once = nomination.mode is Mode.FIT and not self._holds
+        if at_once or state.tree.fits(node, charge, NOW):
+            known = at_once or (untouched and nomination.mode is Mode.FIT)
+            soon = places if known else self._place(nomination, now=True)
             if not isinstance(soon, Misfit):
                 self._admit(nomination, soon)
                 return True
@@ -452,6 +484,7 @@ class Pass:
             self._state.enqueue(record)
         else:
             self._state.drain(record, by.uid)
+            self._state.log.assign(record, "verdict", Reason.PENDING_EVALUATION)
             message = _message(victim, by)
             self._evictions.append(Eviction(record.uid, victim.reason, message, by.uid))
 
@@ -459,7 +492,7 @@ class Pass:
         """Does not try a head again until something changes; in a StrictFIFO queue it blocks the others."""
         record, log = nomination.record, self._state.log
         queue = self._state.queue(record.workload.queue)
-        parked = Parked(record.uid, record.workload.created, nomination, ahead)
+        parked = Parked(record.uid, record.workload.queued, nomination, ahead)
         if nomination.retry_at:
             log.put(self._state.retries, record.uid, nomination.retry_at)
         if queue.strict and not parked.limited:
@@ -508,8 +541,14 @@ class Pass:
 
 
 def _next_flavors(nomination: Nomination) -> dict[int, int]:
-    """The flavor after the last one tried, by index of need, where the search stopped early."""
-    return {i: choice.tried + 1 for i, choice in enumerate(nomination.assignment.choices) if choice.untried}
+    """The flavor after the last one tried, by index of need, where the search stopped early; not of pod sets from the
+    first one on that no flavor can take."""
+    failed = nomination.assignment.failed_unit
+    return {
+        i: choice.tried + 1
+        for i, choice in enumerate(nomination.assignment.choices)
+        if choice.untried and (failed is None or choice.need.unit < failed)
+    }
 
 
 def _message(victim: Victim, by: Record) -> str:

@@ -21,16 +21,15 @@ from queue_manager.engine.configuration import (
     PreemptionPolicy,
     Queue,
     QueueingStrategy,
-    StopPolicy,
 )
-from queue_manager.engine.decision import Admission
+from queue_manager.engine.decision import Admission, BlockerType, Reason
 from queue_manager.engine.flavors import Assignment
 from queue_manager.engine.fleet import Fleet, Occupancy
 from queue_manager.engine.limits import WHOLE, Counted, LimitHit, Tally, by_resource, parties_of
+from queue_manager.engine.outside import Outside, drained_by, outside_of
 from queue_manager.engine.pending import Group, Parked, Pending
 from queue_manager.engine.prepared import Prepared, prepare
 from queue_manager.engine.seats import Seats
-from queue_manager.engine.selectors import meets_all
 from queue_manager.engine.tree import FUTURE, NOW, QuotaTree, TreeNode
 from queue_manager.engine.undo import UndoLog
 from queue_manager.engine.workload import Workload
@@ -64,8 +63,9 @@ class Record:
     """One workload. `standing` is by view (NOW, FUTURE); `hold` is what is kept for a waiting workload until it fits
     NOW.
 
-    `resume` is the flavor to go on with by index of need (policy `resume_flavor_scan`). `counted` is what it counts for
-    in the limits of a queue, `limit` the limit that keeps it outside its queue's order.
+    `resume` is the flavor to go on with by index of need (policy `resume_flavor_scan`), `verdict` the last reason found
+    (without policy `present_reasons`). `counted` is what it counts for in the limits of a queue, `limit` the limit that
+    keeps it outside its queue's order.
     """
 
     workload: Workload
@@ -78,11 +78,12 @@ class Record:
     bound: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     hold: Assignment | None = None
     group: Group | None = None
-    outside: str = ""
+    outside: Outside | None = None
     reported: tuple[object, ...] | None = None
     resume: Mapping[int, int] = field(default_factory=dict)
     counted: Counted | None = None
     limit: LimitHit | None = None
+    verdict: Reason | None = None
 
     @property
     def uid(self) -> str:
@@ -91,8 +92,8 @@ class Record:
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """Place in a queue: higher priority, then older, then uid."""
-        return (-self.workload.priority, self.workload.created, self.workload.uid)
+        """Place in a queue: higher priority, then queued earlier, then uid."""
+        return (-self.workload.priority, self.workload.queued, self.workload.uid)
 
     @property
     def admitted(self) -> int:
@@ -113,7 +114,6 @@ class QueueState:
     pending: Pending
     queue: Queue | None = None
     node: TreeNode | None = None
-    stopped: str = ""
     standing: dict[str, Record] = field(default_factory=dict)
     outside: dict[str, Record] = field(default_factory=dict)
     blocked: Parked | None = None
@@ -147,11 +147,6 @@ class QueueState:
             preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER and self.node.parent is not None
         )
 
-    @property
-    def drains(self) -> bool:
-        """Whether what runs here must go."""
-        return self.queue is not None and self.queue.stop_policy is StopPolicy.HOLD_AND_DRAIN
-
 
 class State:
     """All of it. Every change goes through `log`."""
@@ -168,7 +163,7 @@ class State:
         self.draining: dict[str, Record] = {}
         self.holders: dict[str, Record] = {}
         self.members: dict[TreeNode, list[QueueState]] = {}
-        self.stopping: list[str] = []
+        self.to_stop: set[str] = set()
         self.dirty: set[TreeNode] = set()
         self.live: set[str] = set()
         self.fresh: dict[str, Record] = {}
@@ -246,16 +241,6 @@ class State:
         queue.tally = Tally() if queue.by_user or limits.max_jobs is not None else None
         seats = limits.max_jobs, limits.per_user.waiting, limits.per_group.waiting
         queue.seats = None if seats == (None, None, None) else Seats(limits, self.log)
-        if queue.queue is None:
-            queue.stopped = f"queue {queue.name} does not exist" if queue.name else "no queue is named"
-        elif queue.queue.inactive:
-            queue.stopped = f"queue {queue.name} is inactive: {queue.queue.inactive}"
-        elif queue.name in self.tree.broken:
-            queue.stopped = f"queue {queue.name} is inactive: {self.tree.broken[queue.name]}"
-        elif queue.queue.stop_policy is not StopPolicy.NONE:
-            queue.stopped = f"queue {queue.name} is stopped ({queue.queue.stop_policy.value})"
-        else:
-            queue.stopped = ""
 
     def configure(self, configuration: Configuration) -> None:
         """Replaces the configuration and counts everything anew under it."""
@@ -277,7 +262,9 @@ class State:
         for queue in self.queues.values():
             if queue.node is not None:
                 self.members.setdefault(queue.node.root, []).append(queue)
-        self.stopping = sorted(queue.name for queue in self.queues.values() if queue.drains)
+        self.to_stop.clear()
+        for record in self.records.values():
+            self.watch_stop(record)
         self._sort_waiting_anew()
         self.unplaced.update(uid for uid, record in self.records.items() if record.admission is not None)
         self.dirty.clear()
@@ -292,8 +279,8 @@ class State:
         self.backoff.clear()
         for record in self.records.values():
             record.group = None
-            record.outside = ""
             record.limit = None
+            record.outside = None
             self.enqueue(record)
 
     # ---- waiting
@@ -305,9 +292,9 @@ class State:
         workload = record.workload
         self.log.put(self.fresh, record.uid, record)
         queue = self.queue(workload.queue)
-        reason = queue.stopped or self._unselected(queue, workload)
-        if reason:
-            self.log.assign(record, "outside", reason)
+        outside = self.outside(workload)
+        if outside is not None:
+            self.log.assign(record, "outside", outside)
             self.log.put(queue.outside, record.uid, record)
         elif workload.not_before > 0:
             self.log.put(self.backoff, record.uid, record)
@@ -335,7 +322,7 @@ class State:
             record = self.records[uid]
             if seated and record.group is None:
                 self.log.drop(queue.outside, uid)
-                self.log.assign(record, "outside", "")
+                self.log.assign(record, "outside", None)
                 self.log.assign(record, "limit", None)
                 self.join(queue, record)
             elif not seated and not record.outside:
@@ -344,7 +331,9 @@ class State:
                 hit = queue.seats.hit(uid, running)
                 assert hit is not None
                 self.log.assign(record, "limit", hit)
-                self.log.assign(record, "outside", f"limit {hit.what} of queue {queue.name}")
+                message = f"limit {hit.what} of queue {queue.name}"
+                outside = Outside(Reason.LIMIT_REACHED, BlockerType.LIMIT, message, queue.name)
+                self.log.assign(record, "outside", outside)
                 self.log.put(queue.outside, uid, record)
             self.log.put(self.fresh, uid, record)
 
@@ -367,7 +356,7 @@ class State:
             user = record.workload.user if queue.by_user else ""
             group = Group(shape, record.workload.priority, self.prepare(record.workload, queue), user)
         self.log.assign(record, "group", group)
-        queue.pending.add(group, record.workload.created, record.uid)
+        queue.pending.add(group, record.workload.queued, record.uid)
         self.live.add(queue.name)
 
     def dequeue(self, record: Record) -> None:
@@ -379,14 +368,14 @@ class State:
         self.log.drop(self.backoff, record.uid)
         self.log.drop(self.fresh, record.uid)
         self.log.drop(self.retries, record.uid)
-        self.log.assign(record, "outside", "")
+        self.log.assign(record, "outside", None)
         self.log.assign(record, "limit", None)
         if queue.seats is not None and record.uid in queue.seats:
             self._reseat(queue, queue.seats.discard(record.uid))
 
     def _leave_group(self, queue: QueueState, record: Record) -> None:
         assert record.group is not None
-        queue.pending.discard(record.group, record.workload.created, record.uid)
+        queue.pending.discard(record.group, record.workload.queued, record.uid)
         self.log.assign(record, "group", None)
 
     def prepare(self, workload: Workload, queue: QueueState) -> Prepared:
@@ -394,14 +383,15 @@ class State:
         assert queue.queue is not None
         return prepare(ask_of(workload, self.configuration), queue.queue, self.configuration)
 
-    def _unselected(self, queue: QueueState, workload: Workload) -> str:
-        assert queue.queue is not None
-        selector = queue.queue.namespace_selector
-        if selector is None:
-            return f"queue {queue.name} takes no namespace"
-        if not meets_all(selector, workload.namespace_labels):
-            return f"queue {queue.name} does not take namespace {workload.namespace}"
-        return ""
+    def outside(self, workload: Workload) -> Outside | None:
+        """What keeps a workload out of the order of its queue; None if it may take its place."""
+        return outside_of(workload, self.configuration, self.tree.broken)
+
+    def watch_stop(self, record: Record) -> None:
+        """Marks an admitted workload, or one for which room is held, that a stop policy wants gone."""
+        standing = record.standing[FUTURE]
+        if standing is not None and drained_by(record.workload, standing.queue, self.configuration) is not None:
+            self.to_stop.add(record.uid)
 
     def totals(self, view: int) -> dict[str, dict[Cell, int]]:
         """Charged amounts of each queue, and of each cohort's whole subtree (a queue of the same name is added in)."""

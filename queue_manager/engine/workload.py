@@ -135,7 +135,9 @@ class Workload:
     """One top-level job, keyed by `uid`; all its pod groups are admitted in one transaction.
 
     `topology` lies around those of the pod groups. `priority` orders it in its queue, higher first; it is not the pod
-    priority. `not_before` keeps it from being tried earlier (requeue backoff). `groups` are the groups of its user.
+    priority. `not_before` keeps it from being tried earlier (requeue backoff). `requeued` is the time of the eviction
+    that counts for its place in the queue; 0 means that its creation counts. `groups` are the groups of its user,
+    `local_queue` is the "namespace/name" of the local queue that its label names, "" for none.
 
     `max_run_time` is how long it runs at most from its admission on, 0 when nobody knows. `min_run_time` (of its
     priority class) keeps it from being preempted before. `checkpointed_at` is when it last wrote a checkpoint, 0 when
@@ -159,6 +161,13 @@ class Workload:
     max_run_time: int = 0
     min_run_time: int = 0
     checkpointed_at: int = 0
+    requeued: int = 0
+    local_queue: str = ""
+
+    @property
+    def queued(self) -> int:
+        """The time that decides between equal ranks, in microseconds (kueue.md 2.3, queue timestamp)."""
+        return self.requeued or self.created
 
     @property
     def pod_sets(self) -> tuple[PodSet, ...]:

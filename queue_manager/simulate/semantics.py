@@ -12,6 +12,9 @@ KUEUE_POLICIES = Policies(
     next_flavor_after_topology=False,
     implied_topology=False,
     resume_flavor_scan=True,
+    hold_for_starving=False,
+    pass_over=False,
+    present_reasons=False,
 )
 """Every rule of our own off, Kueue's own on."""
 

@@ -13,7 +13,7 @@ from queue_manager.kinds.fields import View
 from queue_manager.kinds.kind import Unresolvable
 from queue_manager.kinds.limit_ranges import Defaults, namespace_defaults
 from queue_manager.kinds.pod_template import pod_shape
-from queue_manager.simulate.fields import moment
+from queue_manager.simulate.fields import condition, moment
 from queue_manager.simulate.objects import METADATA_NAME, Objects, ScenarioLookup, label, namespace_labels, namespace_of
 from queue_manager.simulate.problem import ScenarioError
 from queue_manager.simulate.semantics import Semantics
@@ -73,8 +73,19 @@ class WorkloadReader:
             may_preempt=rank.may_preempt,
             preemptible=rank.preemptible,
             namespace_labels=labels,
+            requeued=self._requeued(view),
+            local_queue=f"{namespace}/{spec['queueName'].text()}",
         )
         return Asked(key, workload, problem or uncounted)
+
+    def _requeued(self, view: View) -> int:
+        """Time of the eviction that counts for its place (kueue.md 2.3, queue timestamp); 0 if its creation counts."""
+        evicted = condition(view, "Evicted")
+        if evicted is None:
+            return 0
+        reason = evicted["reason"].text()
+        late = reason == "PodsReadyTimeout" and self._compiled.settings.requeue_by_eviction_time
+        return moment(evicted["lastTransitionTime"]) if late or reason == "AdmissionCheck" else 0
 
     def _queue(self, namespace: str, name: str, labels: Mapping[str, str]) -> tuple[str, str]:
         """The queue that a workload names, or what is wrong. A queue of the project may be named itself."""

@@ -9,6 +9,7 @@
                      withinQueue: LowerPriority, reclaim: Any, borrow: LowerPriority,
                      limits: {maxJobs: 9, perUser: {running: 1, waiting: 2, resources: {gpu: 4}}, perGroup: {...},
                               minRunTime: 10m, checkpointGrace: 5m}}}
+      localQueues: {default/team: {queue: nlp, stop: Hold}}
       policies: {hold_freed_quota: false}
       starvation: {after: 10m, perCohort: 1}
       resources: {excluded: [example.com/], ignoreUndeclared: true, deviceClasses: {h100.nvidia.com: gpus},
@@ -42,6 +43,7 @@ from queue_manager.engine.configuration import (
     FlavorFungibility,
     FlavorQuotas,
     Limits,
+    LocalQueue,
     Node,
     Policies,
     Preemption,
@@ -171,6 +173,10 @@ def configuration(data: Data) -> Configuration:
         Policies(**data.get("policies", {})),
         resource_rules(data.get("resources", {})),
         starvation=Starvation(duration(s["after"]), s.get("perCohort", 1)) if (s := data.get("starvation")) else None,
+        local_queues={
+            name: LocalQueue(local["queue"], StopPolicy(local.get("stop", "None")))
+            for name, local in data.get("localQueues", {}).items()
+        },
     )
 
 
@@ -223,7 +229,8 @@ def workload(uid: str, data: Data, created: int) -> Workload:
     data = dict(data)
     times = {key: duration(data.pop(key, None)) for key in ("maxRunTime", "minRunTime", "checkpointed")}
     whose = data.pop("user", ""), tuple(data.pop("groups", ())) if isinstance(data.get("groups"), list) else ()
-    own = {key: data.pop(key) for key in ("queue", "priority", "created", "preempts", "labels", "after") if key in data}
+    keys = ("queue", "priority", "created", "preempts", "labels", "after", "requeued", "local")
+    own = {key: data.pop(key) for key in keys if key in data}
     around = data.pop("around", {})
     groups = data.pop("groups", None)
     if groups is None:
@@ -249,6 +256,8 @@ def workload(uid: str, data: Data, created: int) -> Workload:
         max_run_time=times["maxRunTime"],
         min_run_time=times["minRunTime"],
         checkpointed_at=START + times["checkpointed"] if times["checkpointed"] else 0,
+        requeued=own.get("requeued", 0),
+        local_queue=own.get("local", ""),
     )
 
 

@@ -1,0 +1,57 @@
+"""Why a workload is not in the order of its queue at all, and why what runs must go although nobody needs its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from queue_manager.engine.configuration import Configuration, StopPolicy
+from queue_manager.engine.decision import BlockerType, EvictionReason, Reason
+from queue_manager.engine.selectors import meets_all
+from queue_manager.engine.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What keeps a workload out; it comes back when the configuration or its namespace changes. `node` is a queue."""
+
+    reason: Reason
+    type: BlockerType
+    message: str
+    node: str
+
+
+def outside_of(workload: Workload, configuration: Configuration, broken: Mapping[str, str]) -> Outside | None:
+    """None for a workload that may take its place. `broken` says what is wrong with a queue's cohorts."""
+    name = workload.queue
+    queue = configuration.queues.get(name)
+    if queue is None:
+        message = f"queue {name} does not exist" if name else "no queue is named"
+        return Outside(Reason.MISCONFIGURED, BlockerType.QUEUE_INACTIVE, message, name)
+    inactive = queue.inactive or broken.get(name, "")
+    if inactive:
+        return Outside(Reason.INACTIVE, BlockerType.QUEUE_INACTIVE, f"queue {name} is inactive: {inactive}", name)
+    if queue.stop_policy is not StopPolicy.NONE:
+        message = f"queue {name} is stopped ({queue.stop_policy.value})"
+        return Outside(Reason.INACTIVE, BlockerType.QUEUE_STOPPED, message, name)
+    local = configuration.local_queues.get(workload.local_queue)
+    if local is not None and local.stop_policy is not StopPolicy.NONE:
+        message = f"local queue {workload.local_queue} is stopped ({local.stop_policy.value})"
+        return Outside(Reason.INACTIVE, BlockerType.QUEUE_STOPPED, message, name)
+    if queue.namespace_selector is None:
+        return Outside(Reason.MISCONFIGURED, BlockerType.NAMESPACE, f"queue {name} takes no namespace", name)
+    if not meets_all(queue.namespace_selector, workload.namespace_labels):
+        message = f"queue {name} does not take namespace {workload.namespace}"
+        return Outside(Reason.MISCONFIGURED, BlockerType.NAMESPACE, message, name)
+    return None
+
+
+def drained_by(workload: Workload, queue: str, configuration: Configuration) -> tuple[EvictionReason, str] | None:
+    """Reason and message if what the workload runs in, `queue`, is stopped with HoldAndDrain; None if it may stay."""
+    found = configuration.queues.get(queue)
+    if found is not None and found.stop_policy is StopPolicy.HOLD_AND_DRAIN:
+        return EvictionReason.CLUSTER_QUEUE_STOPPED, f"queue {queue} is stopped and drained"
+    local = configuration.local_queues.get(workload.local_queue)
+    if local is not None and local.stop_policy is StopPolicy.HOLD_AND_DRAIN:
+        return EvictionReason.LOCAL_QUEUE_STOPPED, f"local queue {workload.local_queue} is stopped and drained"
+    return None
