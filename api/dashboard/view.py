@@ -25,7 +25,7 @@ WORDS = {
     "NotEvaluated": "stands behind another in its queue",
     "PendingEvaluation": "not looked at yet",
     "WaitingForPreemptedWorkloads": "waits until evicted workloads are gone",
-    "Misconfigured": "its queue is not configured well",
+    "Misconfigured": "its queue is missing, does not take its namespace, or is not configured well",
     "Inactive": "its queue is stopped or inactive",
     "Backoff": "tried again later",
     "UnknownQueue": "names a queue that is not there",

@@ -65,7 +65,7 @@ async def test_a_namespace_gets_the_label_its_queue_asks_for(store: Store) -> No
         job = train_job("a", 1)
         job["metadata"]["labels"]["queue-manager.io/queue"] = "mine"
         await world.submit(job)
-        await world.until(lambda: world.row("a") and world.row("a").reason == "Inactive")  # type: ignore[union-attr]
+        await world.until(lambda: world.row("a") and world.row("a").reason == "Misconfigured")  # type: ignore[union-attr]
         await world.user.patch(NAMESPACES, "", "ns", {"metadata": {"labels": {"team": "a"}}}, PatchType.MERGE)
         await world.until_state("a", State.RUNNING)
 
