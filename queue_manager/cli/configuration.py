@@ -9,7 +9,8 @@ from typing import Any
 
 from queue_manager.cli.client import ApiProblem, Client
 from queue_manager.cli.errors import CommandError
-from queue_manager.cli.output import Format, clean, finding_text, print_data
+from queue_manager.cli.output import Format, finding_text, print_data
+from queue_manager.config.human import clean
 
 YAML = "application/yaml"
 SUFFIXES = (".yaml", ".yml", ".json")

@@ -10,7 +10,8 @@ from pathlib import Path
 from sqlalchemy.exc import SQLAlchemyError
 
 from queue_manager.cli.errors import CommandError
-from queue_manager.cli.output import Format, clean, print_data
+from queue_manager.cli.output import Format, print_data
+from queue_manager.config.human import clean
 from queue_manager.store import migrate
 from queue_manager.store.binaries import EmbeddedError
 from queue_manager.store.database import EMBEDDED, Database, DatabaseError, open_database

@@ -19,8 +19,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from queue_manager.cli.output import clean
 from queue_manager.config import human
+from queue_manager.config.human import clean
 
 Snapshot = Mapping[str, Any]
 

@@ -13,6 +13,7 @@ from queue_manager.cli.options import (
     ApiOptions,
     ClusterKind,
     ControllerOptions,
+    ScenarioView,
     Semantics,
     UpOptions,
     WebhookOptions,
@@ -204,11 +205,12 @@ def simulate(
     semantics: Annotated[
         Semantics, typer.Option(help="Whose rules decide: the product's own policies too, or Kueue's alone.")
     ] = Semantics.OWN,
+    output: Annotated[ScenarioView, typer.Option("--output", "-o", help="Form of the answer.")] = ScenarioView.JSON,
 ) -> None:
     """Play scenario files: who is admitted, who is evicted, and why the rest waits."""
     from queue_manager.cli.simulate import run_simulate
 
-    if not run_simulate(paths, semantics):
+    if not run_simulate(paths, semantics, output):
         raise typer.Exit(1)
 
 

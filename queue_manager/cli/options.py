@@ -13,6 +13,13 @@ class ClusterKind(StrEnum):
     KUBECONFIG = "kubeconfig"
 
 
+class ScenarioView(StrEnum):
+    """How `simulate` prints."""
+
+    JSON = "json"
+    TABLE = "table"
+
+
 class Semantics(StrEnum):
     """Whose rules decide in `simulate`; the values of `queue_manager.simulate.semantics.Semantics`."""
 

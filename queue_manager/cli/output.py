@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
+from queue_manager.config.human import clean
+
 GAP = "  "
 LEAST = 16
 
@@ -21,11 +23,6 @@ class Format(StrEnum):
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
-
-
-def clean(value: object) -> str:
-    """Text without control characters: a name must not be able to drive the terminal."""
-    return "".join(c if c.isprintable() else " " if c in "\n\t" else "\ufffd" for c in str(value))
 
 
 def print_data(data: Any, form: Format) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 from queue_manager.cli.client import Client
 from queue_manager.cli.errors import CommandError
-from queue_manager.cli.output import Format, clean, print_data, print_table
+from queue_manager.cli.output import Format, print_data, print_table
 from queue_manager.config import human
+from queue_manager.config.human import clean
 
 Node = Mapping[str, Any]
 

@@ -1,4 +1,4 @@
-"""Amounts and times for people: short, rounded to three digits, never with a unit that has to be known first."""
+"""Amounts, times and texts for people: short, rounded to three digits, never with a unit that has to be known first."""
 
 from __future__ import annotations
 
@@ -34,3 +34,8 @@ def age(since: datetime, now: datetime) -> str:
         if seconds >= 2 * size:
             return f"{seconds // size}{unit}"
     return f"{seconds}s"
+
+
+def clean(value: object) -> str:
+    """Text without control characters: a name must not be able to drive the terminal."""
+    return "".join(c if c.isprintable() else " " if c in "\n\t" else "\ufffd" for c in str(value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from queue_manager.engine import quantities
@@ -14,16 +15,27 @@ MALFORMED = "Malformed"
 class View:
     """A value inside an object together with its path there. `value` is None where nothing is given."""
 
-    __slots__ = ("path", "value")
+    __slots__ = ("_around", "_step", "value")
 
-    def __init__(self, value: Any, path: str = "") -> None:
+    def __init__(self, value: Any, path: str | int = "", around: View | None = None) -> None:
+        """`path` is that of the value, or with `around` the step from there: a name, or an index of a list."""
         self.value = value
-        self.path = path
+        self._step = path
+        self._around = around
+
+    @property
+    def path(self) -> str:
+        """The whole path: written when it is asked for, since most fields are well."""
+        if self._around is None:
+            return str(self._step)
+        before = self._around.path
+        if isinstance(self._step, int):
+            return f"{before}[{self._step}]"
+        return f"{before}{self._step}" if not before or before.endswith(": ") else f"{before}.{self._step}"
 
     def __getitem__(self, key: str) -> View:
         """The field of that name; a missing one is a View of None. Raises Unresolvable where this is no object."""
-        separator = "" if not self.path or self.path.endswith(": ") else "."
-        return View(self.mapping().get(key), f"{self.path}{separator}{key}")
+        return View(self.mapping().get(key), key, self)
 
     def at(self, *keys: str) -> View:
         """A field further down."""
@@ -56,7 +68,7 @@ class View:
         if not isinstance(self.value, list):
             raise self.malformed("a list")
         for index, element in enumerate(self.value):
-            yield View(element, f"{self.path}[{index}]")
+            yield View(element, index, self)
 
     def text(self, default: str = "") -> str:
         """The string here."""
@@ -104,13 +116,19 @@ class View:
             if isinstance(quantity, bool) or not isinstance(quantity, (str, int, float)):
                 raise field.malformed("a quantity")
             try:
-                amount = quantities.parse(name, str(quantity))
+                amount = _amount(name, str(quantity))
             except (ValueError, ArithmeticError) as error:
                 raise field.malformed(f"a quantity ({error})") from error
             if amount < 0:
                 raise field.malformed("zero or more")
             amounts[name] = amount
         return amounts
+
+
+@lru_cache(maxsize=65_536)
+def _amount(resource: str, text: str) -> int:
+    # The same few texts come again and again, and exact parsing is slow.
+    return quantities.parse(resource, text)
 
 
 def identity(obj: Mapping[str, Any]) -> str:

@@ -129,3 +129,15 @@ def test_semantics_of_kueue_turn_own_policies_off(tmp_path: Path):
     assert list(json.loads(run(path).stdout)["admitted"]) == ["default/a"]
     found = json.loads(run(path, "--semantics", "kueue").stdout)
     assert found["pending"]["default/a"]["reason"] == "Misconfigured"
+
+
+def test_tables_of_several_files_stand_one_after_another(tmp_path: Path):
+    write(tmp_path / "one.json", *SMALL, name="first")
+    write(tmp_path / "two.json", *SMALL, name="second")
+    (tmp_path / "x.json").write_text("[]")
+    result = run(str(tmp_path), "-o", "table")
+    assert result.exit_code == 1
+    told = result.stdout.splitlines()
+    assert [line for line in told if line in ("first", "second")] == ["first", "second"]
+    assert told.count("Pass 1") == 2
+    assert told[-1] == f"{tmp_path}/x.json can't be played: objects: must be a list of objects of Kueue and Kubernetes"
