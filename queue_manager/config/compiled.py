@@ -59,8 +59,6 @@ class Settings:
     kueue_labels: str = "auto"
     user_may_override: frozenset[str] = frozenset()
     trusted_submitters: frozenset[str] = frozenset()
-    fair_sharing: bool = False
-    fair_sharing_strategies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +156,7 @@ def to_engine(objects: Sequence[models.ConfigObject], revision: int = 0) -> Comp
             dict(sorted(cohorts.items())),
             queues,
             resources=_resources(spec.resources),
+            fair_sharing=_fair_sharing(spec),
             revision=revision,
             starvation=_starvation(spec.starvation),
             local_queues={
@@ -334,11 +333,17 @@ def _settings_spec(items: Iterable[models.ConfigObject]) -> models.SettingsSpec:
     return next((item.spec for item in items if isinstance(item, models.Settings)), models.SettingsSpec())
 
 
+def _fair_sharing(spec: models.SettingsSpec) -> engine.FairSharing | None:
+    fair = spec.fair_sharing
+    if fair is None or not fair.enable:
+        return None
+    return engine.FairSharing(tuple(map(engine.FairStrategy, fair.preemption_strategies)))
+
+
 def _settings(spec: models.SettingsSpec) -> Settings:
     ready, requeuing = spec.wait_for_pods_ready, spec.wait_for_pods_ready.requeuing_strategy
     timeout = parse_duration(ready.timeout) if ready.enable else 0
     recovery = parse_duration(ready.recovery_timeout) if ready.enable and ready.recovery_timeout else timeout
-    fair = spec.fair_sharing if spec.fair_sharing and spec.fair_sharing.enable else None
     return Settings(
         ready_timeout=timeout,
         recovery_timeout=recovery,
@@ -351,6 +356,4 @@ def _settings(spec: models.SettingsSpec) -> Settings:
         kueue_labels=spec.kueue_labels,
         user_may_override=frozenset(spec.user_may_override),
         trusted_submitters=frozenset(spec.trusted_submitters),
-        fair_sharing=fair is not None,
-        fair_sharing_strategies=tuple(fair.preemption_strategies) if fair else (),
     )

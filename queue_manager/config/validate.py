@@ -294,7 +294,6 @@ def _without_effect(item: ConfigObject) -> Iterator[Problem]:
     spec = item.spec
     unused: list[Path] = []
     if isinstance(item, Settings):
-        unused += [("spec", "fairSharing")] if spec.fair_sharing else []
         unused += [("spec", "admissionFairSharing")] if spec.admission_fair_sharing else []
         unset = type(spec)()
         unused += [("spec", "waitForPodsReady")] if spec.wait_for_pods_ready != unset.wait_for_pods_ready else []

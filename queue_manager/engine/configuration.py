@@ -177,6 +177,21 @@ class Queue:
     limits: Limits = Limits()
 
 
+class FairStrategy(StrEnum):
+    """When a workload may take from a borrower (kueue.md 2.7): if its side's share is then at most the other side's
+    without the victim, or less than the other side's with the victim."""
+
+    FINAL_SHARE = "LessThanOrEqualToFinalShare"
+    INITIAL_SHARE = "LessThanInitialShare"
+
+
+@dataclass(frozen=True, slots=True)
+class FairSharing:
+    """Fair sharing is on: who is next and who gives way is decided by shares. Strategies are tried in order."""
+
+    strategies: tuple[FairStrategy, ...] = (FairStrategy.FINAL_SHARE, FairStrategy.INITIAL_SHARE)
+
+
 @dataclass(frozen=True, slots=True)
 class LocalQueue:
     """What a queue label in one namespace means. Its stop policy is for its own workloads alone."""
@@ -195,13 +210,15 @@ class Policies:
     topology request may use a flavor with a topology next to flavors without one. `pass_over`: a head whose room others
     of its round take or reserve every time is passed over; Kueue tries it for ever and never looks at those behind
     it. `present_reasons`: a workload's reason is why it waits now; Kueue keeps the last one that it found for it.
-    `hold_for_starving` lets `Configuration.starvation` count.
+    `hold_for_starving` lets `Configuration.starvation` count. `just_victims`: under fair sharing every victim of the
+    final set is justified, and two equal sides do not take turns.
     """
 
     hold_freed_quota: bool = True
     stages: bool = True
     next_flavor_after_topology: bool = True
     implied_topology: bool = True
+    just_victims: bool = True
     resume_flavor_scan: bool = False
     hold_for_starving: bool = True
     pass_over: bool = True
@@ -218,6 +235,7 @@ class Configuration:
     queues: Mapping[str, Queue] = field(default_factory=dict)
     policies: Policies = Policies()
     resources: ResourceRules = field(default_factory=ResourceRules)
+    fair_sharing: FairSharing | None = None
     revision: int = 0
     starvation: Starvation | None = None
     local_queues: Mapping[str, LocalQueue] = field(default_factory=dict)

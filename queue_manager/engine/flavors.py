@@ -108,13 +108,15 @@ Banned = frozenset[tuple[int, str]]
 class FlavorAssigner:
     """Assigns flavors to one workload of one queue."""
 
-    def __init__(self, node: TreeNode, queue: Queue, oracle: Oracle, draining: bool) -> None:
+    def __init__(self, node: TreeNode, queue: Queue, oracle: Oracle, draining: bool, fair: bool = False) -> None:
         self._node = node
         self._queue = queue
         self._oracle = oracle
         self._draining = draining
         preemption = queue.preemption
-        self._while_borrowing = preemption.borrow_within_cohort is not PreemptionPolicy.NEVER
+        self._while_borrowing = preemption.borrow_within_cohort is not PreemptionPolicy.NEVER or (
+            fair and preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
+        )
 
     def assign(
         self,

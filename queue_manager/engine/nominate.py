@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from queue_manager.engine.configuration import Cell, FlavorFungibility
+from queue_manager.engine.fair_preemption import FairPreemptionSearch
 from queue_manager.engine.flavors import Assignment, Banned, FlavorAssigner, Mode
 from queue_manager.engine.fleet import Ints, Occupancy
 from queue_manager.engine.limits import LimitHit
@@ -15,7 +17,7 @@ from queue_manager.engine.preemption import PreemptionSearch, Victim
 from queue_manager.engine.prepared import Prepared
 from queue_manager.engine.state import Record, State
 from queue_manager.engine.topology import Misfit, Placement, Places, Scope
-from queue_manager.engine.tree import EMPTY, FUTURE, NOW
+from queue_manager.engine.tree import EMPTY, FUTURE, NOW, Charge
 
 
 @dataclass(slots=True)
@@ -64,7 +66,8 @@ class Nominator:
         self._node = queue.node
         self._tally = queue.tally
         self._different = bool(state.draining or state.holders)
-        self._assigner = FlavorAssigner(queue.node, queue.queue, self._oracle, self._different)
+        fair = state.configuration.fair_sharing is not None
+        self._assigner = FlavorAssigner(queue.node, queue.queue, self._oracle, self._different, fair)
         self._preempts = preempt and record.workload.may_preempt and queue.may_preempt
         self._retry_at = 0
 
@@ -102,10 +105,19 @@ class Nominator:
     def _oracle(self, cell: Cell, amount: int) -> tuple[Mode, int]:
         if not self._preempts:
             return Mode.NO_CANDIDATES, self._node.borrow_height(cell, amount, FUTURE)[0]
-        search = PreemptionSearch(self._state, self._record, {cell: amount}, frozenset([cell]))
+        search = self._search({cell: amount}, frozenset([cell]), None)
         found = search.simulate(cell, amount)
         self._note(search)
         return found
+
+    def _search(
+        self, charge: Charge, contested: frozenset[Cell], placeable: Callable[[], bool] | None
+    ) -> PreemptionSearch:
+        """The search for victims that the configuration asks for."""
+        fair = self._state.configuration.fair_sharing
+        if fair is None:
+            return PreemptionSearch(self._state, self._record, charge, contested, placeable)
+        return FairPreemptionSearch(self._state, self._record, charge, contested, placeable, fair)
 
     def _note(self, search: PreemptionSearch) -> None:
         if search.retry_at:
@@ -214,7 +226,7 @@ class Nominator:
         victims: list[Victim] = []
         if self._preempts:
             placeable = None if scope is None else lambda: not isinstance(self.placed(scope, now=False), Misfit)
-            search = PreemptionSearch(self._state, self._record, assignment.charge, contested, placeable)
+            search = self._search(assignment.charge, contested, placeable)
             victims = search.find()
             self._note(search)
         mode = min(Mode.RECLAIM, max(Mode.PREEMPT, assignment.mode)) if victims else Mode.NO_CANDIDATES

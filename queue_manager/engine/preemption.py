@@ -26,13 +26,15 @@ class Variant(Enum):
     HIERARCHICAL = "hierarchical"
     WITHOUT_BORROWING = "without borrowing"
     WHILE_BORROWING = "while borrowing"
+    FAIR_SHARE = "fair share"
 
 
-_REASONS = {
+REASONS = {
     Variant.WITHIN_QUEUE: EvictionReason.IN_CLUSTER_QUEUE,
     Variant.HIERARCHICAL: EvictionReason.IN_COHORT_RECLAMATION,
     Variant.WITHOUT_BORROWING: EvictionReason.IN_COHORT_RECLAMATION,
     Variant.WHILE_BORROWING: EvictionReason.IN_COHORT_RECLAIM_WHILE_BORROWING,
+    Variant.FAIR_SHARE: EvictionReason.IN_COHORT_FAIR_SHARING,
 }
 
 
@@ -221,7 +223,7 @@ class PreemptionSearch:
             if self._fits(borrow):
                 kept = self._fill_back(removed, borrow)
                 self._state.log.revert(mark)
-                return [Victim(c.record, _REASONS[c.variant]) for c in kept]
+                return [Victim(c.record, REASONS[c.variant]) for c in kept]
         self._state.log.revert(mark)
         return []
 

@@ -12,6 +12,7 @@ from queue_manager.engine.explain import Explainer, kind_of
 from queue_manager.engine.flavors import Mode
 from queue_manager.engine.fleet import Occupancy
 from queue_manager.engine.nominate import Nomination, Nominator
+from queue_manager.engine.order import ClassicalOrder, FairOrder, RoundOrder
 from queue_manager.engine.outside import drained_by
 from queue_manager.engine.pending import Parked
 from queue_manager.engine.placing import build_scope, occupancy_of, pod_set_assignment
@@ -61,6 +62,7 @@ class Pass:
         self._changes = 0
         self._resumed = 0
         self._holds = state.configuration.policies.hold_freed_quota
+        self._order: RoundOrder = ClassicalOrder(())
 
     def run(self) -> Plan:
         """Plays rounds and returns what was decided. Costs next to nothing when nothing was marked."""
@@ -234,6 +236,8 @@ class Pass:
         nominations = self._nominations()
         if not nominations:
             return False
+        fair = self._state.configuration.fair_sharing is not None
+        self._order = FairOrder(self._state, nominations) if fair else ClassicalOrder(nominations)
         self._reservations = []
         before = self._changes
         skipped: list[Nomination] = []
@@ -241,7 +245,7 @@ class Pass:
         resumed = 0
         policies = self._state.configuration.policies
         resumes = policies.resume_flavor_scan
-        for nomination in nominations:
+        while (nomination := self._order.next()) is not None:
             outcome = self._process(nomination, self._changes == before and not self._reservations)
             if outcome in (Outcome.SKIPPED, Outcome.RESUMES):
                 skipped.append(nomination)
@@ -254,14 +258,13 @@ class Pass:
                 self._remember_reason(nomination, outcome)
         self._resumed = self._resumed + 1 if resumed and not progress else 0
         passed_over = self._state.configuration.policies.pass_over and not (progress or resumed)
-        for nomination in skipped if passed_over else ():
-            self._park(nomination, self._reservations[-1].uid if self._reservations else "")
+        for each in skipped if passed_over else ():
+            self._park(each, self._reservations[-1].uid if self._reservations else "")
         self._end_reservations()
         return progress or resumed > 0 or (passed_over and bool(skipped))
 
     def _nominations(self) -> list[Nomination]:
-        """Heads of live queues, in the order of a cycle, with the blocked heads of StrictFIFO queues in the same
-        trees."""
+        """Heads of live queues, with the blocked heads of StrictFIFO queues in the same trees."""
         state = self._state
         heads: list[Record] = []
         roots: dict[str, TreeNode] = {}
@@ -279,8 +282,7 @@ class Pass:
                     first = queue.pending.first()
                     if first is not None and first[1] == queue.blocked.uid:
                         heads.append(state.records[first[1]])
-        nominations = [self._nominate(record) for record in heads]
-        return sorted(nominations, key=lambda n: (n.level, n.record.order))
+        return [self._nominate(record) for record in heads]
 
     def _nominate(self, record: Record) -> Nomination:
         assert record.group is not None
@@ -483,6 +485,9 @@ class Pass:
             self._state.clear(record)
             self._state.enqueue(record)
         else:
+            standing = record.standing[FUTURE]
+            if not self._holds and standing is not None:
+                self._order.going(self._state.tree.queues[standing.queue], standing.charge)
             self._state.drain(record, by.uid)
             self._state.log.assign(record, "verdict", Reason.PENDING_EVALUATION)
             message = _message(victim, by)
@@ -557,5 +562,6 @@ def _message(victim: Victim, by: Record) -> str:
         EvictionReason.IN_CLUSTER_QUEUE: f"which goes first in queue {by.workload.queue}",
         EvictionReason.IN_COHORT_RECLAMATION: f"queue {by.workload.queue} takes back quota that was borrowed",
         EvictionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: f"queue {by.workload.queue} needs it for a higher priority",
+        EvictionReason.IN_COHORT_FAIR_SHARING: f"queue {by.workload.queue} is further below its fair share",
     }[victim.reason]
     return f"preempted by {by.workload.key} (priority {by.workload.priority}): {what}"

@@ -20,12 +20,16 @@ Charge = Mapping[Cell, int]
 
 
 class TreeNode:
-    """A queue (leaf) or cohort (inner node) with its quota and usage."""
+    """A queue (leaf) or cohort (inner node) with its quota and usage.
+
+    `weight` is in thousandths; `lendable` is kept by `shares.lendable` once it was asked for.
+    """
 
     __slots__ = (
         "children",
         "height",
         "is_queue",
+        "lendable",
         "local",
         "name",
         "parent",
@@ -34,12 +38,15 @@ class TreeNode:
         "root",
         "subtree",
         "usage",
+        "weight",
     )
 
-    def __init__(self, name: str, is_queue: bool, quotas: dict[Cell, CellQuota]) -> None:
+    def __init__(self, name: str, is_queue: bool, quotas: dict[Cell, CellQuota], weight: int = 1000) -> None:
         self.name = name
         self.is_queue = is_queue
         self.quotas = quotas
+        self.weight = weight
+        self.lendable: dict[str, int] | None = None
         self.parent: TreeNode | None = None
         self.root: TreeNode = self
         self.children: list[TreeNode] = []
@@ -116,16 +123,22 @@ class Shortage:
 
 
 class QuotaTree:
-    """All nodes of one configuration, with usage. Cohorts and queues have separate names."""
+    """All nodes of one configuration, with usage. Cohorts and queues have separate names.
+
+    `moved` are queues whose usage may have changed in the FUTURE view since whoever reads it cleared it.
+    """
 
     def __init__(self, configuration: Configuration, log: UndoLog) -> None:
         self._log = log
         self.cohorts = {
-            name: TreeNode(name, False, cells_of(c.resource_groups)) for name, c in configuration.cohorts.items()
+            name: TreeNode(name, False, cells_of(c.resource_groups), c.weight_milli)
+            for name, c in configuration.cohorts.items()
         }
         self.queues = {
-            name: TreeNode(name, True, cells_of(q.resource_groups)) for name, q in configuration.queues.items()
+            name: TreeNode(name, True, cells_of(q.resource_groups), q.weight_milli)
+            for name, q in configuration.queues.items()
         }
+        self.moved: set[TreeNode] = set()
         self.broken: dict[str, str] = {}
         parents = {name: cohort.parent for name, cohort in configuration.cohorts.items()}
         for name, queue in configuration.queues.items():
@@ -158,11 +171,15 @@ class QuotaTree:
 
     def add(self, queue: TreeNode, charge: Charge, view: int) -> None:
         """Charges `charge` to a queue and, for what it borrows, to its ancestors."""
+        if view == FUTURE:
+            self.moved.add(queue)
         for cell, amount in charge.items():
             self._add(queue, cell, amount, view)
 
     def remove(self, queue: TreeNode, charge: Charge, view: int) -> None:
         """Takes a charge back."""
+        if view == FUTURE:
+            self.moved.add(queue)
         for cell, amount in charge.items():
             self._remove(queue, cell, amount, view)
 

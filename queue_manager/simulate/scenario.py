@@ -11,7 +11,7 @@ from typing import Any
 
 from queue_manager.config.compiled import Compiled, to_engine
 from queue_manager.config.parse import parse_objects
-from queue_manager.engine.configuration import Configuration, Node
+from queue_manager.engine.configuration import Configuration, FairSharing, FairStrategy, Node
 from queue_manager.engine.decision import Admission, Reason
 from queue_manager.engine.workload import MICROSECONDS, Workload
 from queue_manager.kinds.fields import View
@@ -88,9 +88,23 @@ def read_scenario(content: Any, semantics: Semantics) -> Scenario:
         now = _latest(objects) + FIRST_PASS_AFTER
     except Unresolvable as error:
         raise ScenarioError(error.message) from None
-    configuration = replace(compiled.configuration, policies=semantics.policies)
+    fair = _fair_sharing(content) or compiled.configuration.fair_sharing
+    configuration = replace(compiled.configuration, policies=semantics.policies, fair_sharing=fair)
     text = {key: str(content.get(key) or "") for key in ("name", "description")}
     return Scenario(text["name"], text["description"], semantics, configuration, tuple(nodes), tuple(jobs), now)
+
+
+def _fair_sharing(content: dict[str, Any]) -> FairSharing | None:
+    """Fair sharing as the file itself asks for it; a Configuration among the objects may ask for it, too."""
+    named = content.get("fairSharingStrategies")
+    if not content.get("fairSharing"):
+        return None
+    if named is None:
+        return FairSharing()
+    allowed = ", ".join(FairStrategy)
+    if not isinstance(named, list) or not named or not set(named) <= set(FairStrategy):
+        raise ScenarioError(f"fairSharingStrategies: must be a list of {allowed}")
+    return FairSharing(tuple(map(FairStrategy, named)))
 
 
 def _configuration(objects: Objects) -> Compiled:

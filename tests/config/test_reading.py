@@ -14,6 +14,7 @@ from queue_manager.config.tree import build_tree
 from queue_manager.config.validate import advise, validate
 from queue_manager.engine.configuration import (
     CellQuota,
+    FairSharing,
     FlavorFungibility,
     Limits,
     PreemptionPolicy,
@@ -113,7 +114,7 @@ def test_kueue_objects_are_translated_and_losses_are_said():
     assert compiled.priority_classes["high"].value == 10000
     assert compiled.settings.ready_timeout == 5 * MINUTE
     assert compiled.settings.recovery_timeout == 3 * MINUTE
-    assert compiled.settings.fair_sharing
+    assert compiled.configuration.fair_sharing == FairSharing()
     assert [(w.kind, w.field) for w in result.warnings] == [
         ("Queue", "spec.admissionChecks"),
         ("AdmissionCheck", "kind"),

@@ -13,6 +13,8 @@ from queue_manager.engine.configuration import (
     CellQuota,
     Cohort,
     Configuration,
+    FairSharing,
+    FairStrategy,
     Flavor,
     FlavorFungibility,
     FlavorPreference,
@@ -65,13 +67,20 @@ def preemption(draw: st.DrawFn) -> Preemption:
     )
 
 
+fair_sharing = st.none() | st.sampled_from(
+    [FairSharing(), *(FairSharing((strategy,)) for strategy in FairStrategy), FairSharing()]
+)
+weights = st.sampled_from([1000, 1000, 0, 500, 3000])
+
+
 @st.composite
-def configurations(draw: st.DrawFn, topology: bool | None = None) -> Configuration:
+def configurations(draw: st.DrawFn, topology: bool | None = None, fair: bool | None = None) -> Configuration:
     with_nodes = draw(st.booleans()) if topology is None else topology
+    shares = draw(fair_sharing) if fair is None else draw(fair_sharing.filter(bool)) if fair else None
     flavors = FLAVORS[: draw(st.integers(1, 2))]
     parents = {"root": "", "left": "root", "right": draw(st.sampled_from(["root", "left"]))}
     cohorts = {
-        name: Cohort(name, parent, draw(quotas(flavors, bool(parent)) | st.just(())))
+        name: Cohort(name, parent, draw(quotas(flavors, bool(parent)) | st.just(())), draw(weights))
         for name, parent in parents.items()
     }
     queues = {}
@@ -86,6 +95,7 @@ def configurations(draw: st.DrawFn, topology: bool | None = None) -> Configurati
             draw(st.sampled_from(list(FlavorFungibility))),
             draw(st.sampled_from(list(FlavorFungibility))),
             draw(st.sampled_from(list(FlavorPreference))),
+            weight_milli=draw(weights),
         )
     return Configuration(
         {"t": Topology("t", (RACK, HOST))},
@@ -93,6 +103,7 @@ def configurations(draw: st.DrawFn, topology: bool | None = None) -> Configurati
         cohorts,
         queues,
         Policies(),
+        fair_sharing=shares,
     )
 
 

@@ -10,6 +10,7 @@
                      limits: {maxJobs: 9, perUser: {running: 1, waiting: 2, resources: {gpu: 4}}, perGroup: {...},
                               minRunTime: 10m, checkpointGrace: 5m}}}
       localQueues: {default/team: {queue: nlp, stop: Hold}}
+      fairSharing: true, or [LessThanInitialShare]    (queues and cohorts may have a weight)
       policies: {hold_freed_quota: false}
       starvation: {after: 10m, perCohort: 1}
       resources: {excluded: [example.com/], ignoreUndeclared: true, deviceClasses: {h100.nvidia.com: gpus},
@@ -22,6 +23,8 @@
       - release / evict / remove / finish / hold / unhold: [a]
       - bind: {a: {main: {n0: 2}}}    configure: {...merged into configuration...}    nodes: {...}    restart:
       - clock: 10m                     (since the start; what is submitted afterwards is created then)
+      - fill: {nlp: 2 1@5}    (runs 2 cpu and, at priority 5, 1 cpu there: nlp1, nlp2)
+      - anew: {...begins again, with this merged into the configuration...}
       - expect: {usage: {nlp: {gpu: 4}}, places: {a: {n0: 2}}, selector: {a: {rack: r0}}, waiting: ..., running: [a]}
 
 The key of a plan is its exact outcome: what is not listed must not happen. Creation time is the order of submission.
@@ -39,6 +42,8 @@ from queue_manager.engine.configuration import (
     CellQuota,
     Cohort,
     Configuration,
+    FairSharing,
+    FairStrategy,
     Flavor,
     FlavorFungibility,
     FlavorQuotas,
@@ -129,6 +134,7 @@ def queue(name: str, data: Data) -> Queue:
         FlavorFungibility(data.get("whenCanPreempt", "TryNextFlavor")),
         namespace_selector=tuple(Requirement(k, "In", (v,)) for k, v in data.get("namespaces", {}).items()),
         stop_policy=StopPolicy(data.get("stop", "None")),
+        weight_milli=parse("cpu", data.get("weight", 1)),
         inactive=data.get("inactive", ""),
         limits=limits(data.get("limits", {})),
     )
@@ -166,18 +172,30 @@ def configuration(data: Data) -> Configuration:
             for name, f in data.get("flavors", {}).items()
         },
         {
-            name: Cohort(name, (c or {}).get("parent", ""), quota_groups((c or {}).get("quota", {})))
+            name: Cohort(
+                name,
+                (c or {}).get("parent", ""),
+                quota_groups((c or {}).get("quota", {})),
+                parse("cpu", (c or {}).get("weight", 1)),
+            )
             for name, c in data.get("cohorts", {}).items()
         },
         {name: queue(name, q) for name, q in data.get("queues", {}).items()},
         Policies(**data.get("policies", {})),
         resource_rules(data.get("resources", {})),
+        fair_sharing=fair_sharing(data.get("fairSharing")),
         starvation=Starvation(duration(s["after"]), s.get("perCohort", 1)) if (s := data.get("starvation")) else None,
         local_queues={
             name: LocalQueue(local["queue"], StopPolicy(local.get("stop", "None")))
             for name, local in data.get("localQueues", {}).items()
         },
     )
+
+
+def fair_sharing(data: Any) -> FairSharing | None:
+    if not data:
+        return None
+    return FairSharing() if data is True else FairSharing(tuple(map(FairStrategy, data)))
 
 
 def resource_rules(data: Data) -> ResourceRules:
@@ -274,6 +292,9 @@ class Run:
 
     def __init__(self, path: pathlib.Path) -> None:
         self.data: Data = yaml.safe_load(path.read_text())
+        self.begin()
+
+    def begin(self) -> None:
         self.configuration: Data = self.data["configuration"]
         self.engine = Engine()
         self.engine.configure(configuration(self.configuration))
@@ -320,6 +341,22 @@ class Run:
             self.times.setdefault(uid, self.created + self.offset)
             self.requests[uid] = merged(self.requests.get(uid, {}), data)
             self.engine.upsert_workload(workload(uid, self.requests[uid], self.times[uid]))
+
+    def anew(self, what: Data | None) -> None:
+        """Nothing has happened yet; `what` differs from the configuration at the start."""
+        self.begin()
+        if what:
+            self.configure(what)
+
+    def fill(self, what: Data) -> None:
+        """Runs in each queue `amount@priority ...` of the resource cpu: workloads a1, a2, ... of queue a."""
+        asked = {
+            f"{queue}{number}": {"queue": queue, "cpu": amount, "priority": int(priority or 0)}
+            for queue, row in what.items()
+            for number, (amount, _, priority) in enumerate((each.partition("@") for each in str(row).split()), 1)
+        }
+        self.submit(asked)
+        self.plan({"admitted": list(asked)})
 
     def configure(self, what: Data) -> None:
         self.configuration = merged(self.configuration, what)

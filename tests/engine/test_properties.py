@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -78,7 +79,7 @@ def test_the_order_of_input_does_not_matter(c: Configuration, n: list[Node], b: 
     flavors, queues, cohorts = (list(m.items()) for m in (c.flavors, c.queues, c.cohorts))
     for rows in (flavors, queues, cohorts):
         shuffle.shuffle(rows)
-    c = Configuration(c.topologies, dict(flavors), dict(cohorts), dict(queues), c.policies)
+    c = replace(c, flavors=dict(flavors), queues=dict(queues), cohorts=dict(cohorts))
     assert settle(engine_of(c, n, b)) == first
 
 

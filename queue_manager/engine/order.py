@@ -1,0 +1,158 @@
+"""In which order the heads of a round are decided about (kueue.md 2.4)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from queue_manager.engine.nominate import Nomination
+from queue_manager.engine.pending import Order
+from queue_manager.engine.shares import NO_SHARE, Share, compare, passed_up, share_of
+from queue_manager.engine.state import State
+from queue_manager.engine.tree import FUTURE, Charge, TreeNode
+
+
+class RoundOrder(Protocol):
+    """Hands out the nominations of a round one by one."""
+
+    def next(self) -> Nomination | None:
+        """Who is decided about next on the state as it is now; None when nobody is left."""
+
+    def going(self, node: TreeNode, charge: Charge) -> None:
+        """Told of a victim of this round that is still charged while the round lasts (no holds, as in Kueue)."""
+
+
+class ClassicalOrder:
+    """Who borrows at the lowest height first, then by the order of a queue."""
+
+    def __init__(self, nominations: Iterable[Nomination]) -> None:
+        self._left = sorted(nominations, key=lambda n: (n.level, n.record.order), reverse=True)
+
+    def next(self) -> Nomination | None:
+        """The next of the order that was fixed at the start."""
+        return self._left.pop() if self._left else None
+
+    def going(self, node: TreeNode, charge: Charge) -> None:
+        """Of no account."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Who stands for a node in the tournament of its parent: the winner of its own tournament.
+
+    `charge` is what reaches the node of the winner's charge, `share` the node's share with it; `borrows` says whether
+    the node then borrows what the winner asks for.
+    """
+
+    nomination: Nomination
+    charge: Charge
+    share: Share
+    borrows: bool
+
+
+class FairOrder:
+    """A tournament through each tree of queues, from the leaves to the root, on the state as it is when asked.
+
+    At each cohort the winners of its children meet: first who does not borrow what it asks for, then the smaller share
+    with its own charge added, then the order of a queue. Results are kept, and found anew only above queues whose usage
+    has moved. Trees share no quota; of their winners the first by the order of a queue is taken.
+    """
+
+    def __init__(self, state: State, nominations: Iterable[Nomination]) -> None:
+        self._state = state
+        self._entries: dict[TreeNode, Nomination] = {}
+        self._known: dict[TreeNode, Contender | None] = {}
+        self._going: list[tuple[TreeNode, Charge]] = []
+        self._heap: list[tuple[Order, str, TreeNode]] = []
+        for nomination in nominations:
+            self._entries[state.tree.queues[nomination.record.workload.queue]] = nomination
+        state.tree.moved.clear()
+        mark = self._with_the_going()
+        for root in {node.root for node in self._entries}:
+            self._push(root)
+        self._without_the_going(mark)
+
+    def next(self) -> Nomination | None:
+        """The winner of a tournament on the present state."""
+        for queue in self._state.tree.moved:
+            self._forget(queue)
+        mark = self._with_the_going()
+        found = self._first()
+        self._without_the_going(mark)
+        return found
+
+    def going(self, node: TreeNode, charge: Charge) -> None:
+        """The victim counts in every share until the round ends."""
+        self._going.append((node, charge))
+
+    def _with_the_going(self) -> int:
+        mark = self._state.log.mark()
+        for node, charge in self._going:
+            self._state.tree.add(node, charge, FUTURE)
+        return mark
+
+    def _without_the_going(self, mark: int) -> None:
+        self._state.log.revert(mark)
+        self._state.tree.moved.clear()
+
+    def _first(self) -> Nomination | None:
+        while self._heap:
+            order, _, root = heapq.heappop(self._heap)
+            winner = self._contender(root)
+            if winner is None:
+                continue
+            if winner.nomination.record.order != order:  # the tree has another winner since it was put here
+                self._push(root)
+                continue
+            queue = self._state.tree.queues[winner.nomination.record.workload.queue]
+            del self._entries[queue]
+            self._forget(queue)
+            self._push(root)
+            return winner.nomination
+        return None
+
+    def _push(self, root: TreeNode) -> None:
+        winner = self._contender(root)
+        if winner is not None:
+            heapq.heappush(self._heap, (winner.nomination.record.order, root.path, root))
+
+    def _forget(self, queue: TreeNode) -> None:
+        self._known.pop(queue, None)
+        for node in queue.ancestors():
+            self._known.pop(node, None)
+
+    def _contender(self, node: TreeNode) -> Contender | None:
+        if node in self._known:
+            return self._known[node]
+        found: Contender | None = None
+        if node.is_queue:
+            entry = self._entries.get(node)
+            if entry is not None:
+                found = self._enter(node, entry, entry.assignment.charge)
+        else:
+            best: Contender | None = None
+            below = node
+            for child in node.children:
+                contender = self._contender(child)
+                if contender is not None and (best is None or self._before(contender, best)):
+                    best, below = contender, child
+            if best is not None:
+                found = self._enter(node, best.nomination, passed_up(below, best.charge))
+        self._known[node] = found
+        return found
+
+    @staticmethod
+    def _enter(node: TreeNode, nomination: Nomination, charge: Charge) -> Contender:
+        share = share_of(node, charge) if node.parent is not None else NO_SHARE
+        return Contender(nomination, charge, share, share.borrows_any(nomination.assignment.charge))
+
+    @staticmethod
+    def _before(a: Contender, b: Contender) -> bool:
+        if a.borrows != b.borrows:
+            return b.borrows
+        difference = compare(a.share, b.share)
+        if difference:
+            return difference < 0
+        return a.nomination.record.order < b.nomination.record.order
