@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from queue_manager.engine.configuration import Cell, Configuration
-from queue_manager.engine.quantities import PODS
-from queue_manager.engine.resources import added
+from queue_manager.engine.quantities import PODS, added
 from queue_manager.engine.workload import Devices, PodSet, Requests, Workload
 
 Shape = tuple[object, ...]
@@ -43,7 +42,7 @@ def shape_of(workload: Workload) -> Shape:
         (g.name, g.policy, g.minimum, g.topology, tuple(_pod_set_shape(p) for p in g.pod_sets))
         for g in workload.pod_groups
     )
-    return (workload.priority, workload.may_preempt, workload.topology, groups)
+    return (workload.priority, workload.may_preempt, workload.topology, groups, workload.resizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,7 @@ def _pod_set_ask(pod_set: PodSet, group: int, configuration: Configuration) -> P
         counted.pop(resource, None)
     # A backed resource without a mapping keeps its own name.
     served = [{rules.device_classes.get(c, r): pod_set.requests.get(r, 0)} for r, c in sorted(backed.items())]
-    requests = added(counted, (devices, *served))
+    requests = added(counted, devices, *served)
     count = max(0, pod_set.count - pod_set.reclaimed)
     least = count if pod_set.min_count is None else min(count, max(0, pod_set.min_count - pod_set.reclaimed))
     stages = pod_set.stages if configuration.policies.stages else (0, 0)
@@ -162,7 +161,7 @@ def _with_shared_claims(pod_sets: list[PodSetAsk], configuration: Configuration)
         found[owner] = replace(
             old,
             requests={**dict.fromkeys(counted, 0), **old.requests},
-            shared=added(old.shared, (counted,)),
+            shared=added(old.shared, counted),
             shared_stages=(
                 min(old.shared_stages[0], *(first for first, _ in stages)),
                 max(old.shared_stages[1], *(last for _, last in stages)),

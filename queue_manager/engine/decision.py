@@ -108,13 +108,17 @@ class PodSetAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """Flavors, counts, domains and charge of one workload. `charge` is in base units per cell."""
+    """Flavors, counts, domains and charge of one workload. `charge` is in base units per cell.
+
+    `resize_asked` is when a larger size was first asked for (microseconds), 0 when none is.
+    """
 
     uid: str
     queue: str
     pod_sets: tuple[PodSetAssignment, ...]
     charge: Mapping[Cell, int]
     admitted: int
+    resize_asked: int = 0
 
 
 class EvictionReason(StrEnum):
@@ -155,7 +159,8 @@ class Hold:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The outcome of one pass, in the order decided. `waiting` holds those whose reason was (re)computed in this
-    pass, `holds` all that stand after it."""
+    pass, `holds` all that stand after it. `resizes` are admissions of running workloads that grew: they replace the
+    ones before."""
 
     now: int
     revision: int
@@ -163,3 +168,4 @@ class Plan:
     evictions: tuple[Eviction, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     holds: tuple[Hold, ...] = ()
+    resizes: tuple[Admission, ...] = ()

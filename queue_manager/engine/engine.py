@@ -9,7 +9,8 @@ from queue_manager.engine.adopt import adopt
 from queue_manager.engine.configuration import Cell, Configuration, Node
 from queue_manager.engine.decision import Admission, Plan, Waiting
 from queue_manager.engine.explain import Explainer
-from queue_manager.engine.restore import charge_with, count_again, settle_places, stub
+from queue_manager.engine.resize import growth_uid
+from queue_manager.engine.restore import charge_with, count_again, settle_places, shrunk_admission, stub
 from queue_manager.engine.rounds import Pass
 from queue_manager.engine.state import Phase, Record, State
 from queue_manager.engine.tree import NOW
@@ -47,7 +48,8 @@ class Engine:
 
     def upsert_workload(self, workload: Workload) -> None:
         """Adds a waiting workload or replaces its request. An admitted one keeps its admission and charge; changed
-        `reclaimed` counts of its pod sets change the charge at once."""
+        `reclaimed` counts of its pod sets change the charge at once, larger counts of elastic ones are asked of its
+        queue: `Plan.resizes`. Smaller ones change nothing until `restore_admission` says that pods are gone."""
         state = self._state
         record = state.records.get(workload.uid)
         if record is not None and record.workload == workload:
@@ -67,6 +69,7 @@ class Engine:
             if saved and state.queue(workload.queue).limits.checkpoint_grace:
                 state.touch(record)  # it may be spared no longer
             state.watch_stop(record)
+            state.regrow(record)
         self._final()
 
     def remove_workload(self, uid: str) -> None:
@@ -104,6 +107,7 @@ class Engine:
         if draining:
             state.drain(record, evicted_by)
         state.watch_stop(record)
+        state.regrow(record)
         self._final()
 
     def bind(self, uid: str, pod_set: str, nodes: Mapping[str, int]) -> None:
@@ -156,8 +160,8 @@ class Engine:
             self._state.log.revert(0)
 
     def explain(self, uid: str, now: int) -> Waiting | None:
-        """Why the workload waits, with every blocker; None when it does not wait."""
-        record = self._state.records.get(uid)
+        """Why the workload waits, or why it can't grow, with every blocker; None when it waits for nothing."""
+        record = self._state.records.get(growth_uid(uid)) or self._state.records.get(uid)
         if record is None:
             return None
         mark = self._state.log.mark()
@@ -183,6 +187,10 @@ class Engine:
         if record.admission is None:
             return {}
         return charge_with(self._state, record.admission, replace(record.workload, pod_groups=pod_groups))
+
+    def shrunk(self, uid: str, counts: Mapping[str, int]) -> Admission:
+        """What the admission of an elastic workload is with fewer pods (pod set -> pods, those on loan included)."""
+        return shrunk_admission(self._state, self._state.records[uid], counts)
 
     def adopt(self, workload: Workload, now: int) -> Admission | None:
         """An admission for a job that runs already, whatever the quota; None when no flavor fits. See `adopt.py`."""

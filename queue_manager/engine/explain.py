@@ -14,6 +14,7 @@ from queue_manager.engine.placing import flavors_of
 from queue_manager.engine.prepared import pod_filter
 from queue_manager.engine.quantities import show
 from queue_manager.engine.reasons import reason_of
+from queue_manager.engine.resize import owner_uid
 from queue_manager.engine.state import Phase, QueueState, Record, State
 from queue_manager.engine.topology import Demand, Misfit
 from queue_manager.engine.tree import EMPTY, FUTURE, NOW, Shortage, TreeNode
@@ -111,7 +112,7 @@ class Explainer:
         if record.group is not None and not self._state.configuration.policies.present_reasons:
             reason = record.verdict or Reason.NOT_EVALUATED
         message = "; ".join(dict.fromkeys(blocker.message for blocker in blockers[:3]))
-        return Waiting(record.uid, reason, message, blockers, self.position(record))
+        return Waiting(owner_uid(record.uid), reason, message, blockers, self.position(record))
 
     def position(self, record: Record) -> int:
         """1-based place in the queue's order; what has room held for it stands before, what is outside after."""
@@ -224,10 +225,12 @@ class Explainer:
             return
         queue = self._state.queue(nomination.record.workload.queue)
         assert queue.node is not None
+        own = self._state.own_charge(nomination.record)
         for cell, tried in choice.taken.amounts.items():
             amount = max(tried, nomination.assignment.charge.get(cell, 0))
-            most = {s.node: s.missing for s in self._state.tree.shortages(queue.node, cell, amount, EMPTY)}
-            for shortage in self._state.tree.shortages(queue.node, cell, amount, EMPTY):
+            whole = amount + own.get(cell, 0)
+            most = {s.node: s.missing for s in self._state.tree.shortages(queue.node, cell, whole, EMPTY)}
+            for shortage in self._state.tree.shortages(queue.node, cell, whole, EMPTY):
                 yield self._of_shortage(cell, shortage, BlockerType.MAX_QUOTA, NOW)
             for shortage in self._state.tree.shortages(queue.node, cell, amount, FUTURE):
                 if shortage.missing > most.get(shortage.node, 0):

@@ -108,7 +108,17 @@ Banned = frozenset[tuple[int, str]]
 class FlavorAssigner:
     """Assigns flavors to one workload of one queue."""
 
-    def __init__(self, node: TreeNode, queue: Queue, oracle: Oracle, draining: bool, fair: bool = False) -> None:
+    def __init__(
+        self,
+        node: TreeNode,
+        queue: Queue,
+        oracle: Oracle,
+        draining: bool,
+        fair: bool = False,
+        own: Mapping[Cell, int] | None = None,
+    ) -> None:
+        """`own` is what the workload has already, where it asks for more of it."""
+        self._own: Mapping[Cell, int] = own or {}
         self._node = node
         self._queue = queue
         self._oracle = oracle
@@ -243,14 +253,15 @@ class FlavorAssigner:
     def _cell(self, cell: Cell, amount: int) -> tuple[Mode, int, Reason | None]:
         """How `amount` of one cell can be met, and at which height it borrows."""
         node = self._node
-        if amount > max(0, node.available(cell, EMPTY)):
+        whole = amount + self._own.get(cell, 0)
+        if whole > max(0, node.available(cell, EMPTY)):
             return Mode.NO_FIT, 0, Reason.EXCEEDS_MAX_QUOTA
         level, can_reclaim = node.borrow_height(cell, amount, FUTURE)
         if amount <= max(0, node.available(cell, FUTURE)):
             if self._draining and amount > max(0, node.available(cell, NOW)):
                 return Mode.DEFERRED, level, Reason.WAITING_FOR_QUOTA
             return Mode.FIT, level, None
-        if amount <= node.nominal(cell) or can_reclaim or self._while_borrowing:
+        if whole <= node.nominal(cell) or can_reclaim or self._while_borrowing:
             mode, level = self._oracle(cell, amount)
             return mode, level, Reason.WAITING_FOR_QUOTA
         return Mode.NO_FIT, level, Reason.WAITING_FOR_QUOTA

@@ -59,11 +59,12 @@ class LimitHit:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What one workload counts for in a queue."""
+    """What one workload counts for in a queue. `jobs` is 0 for pods that are added to a running workload."""
 
     queue: str
     parties: tuple[Party, ...]
     amounts: Mapping[str, int]
+    jobs: int = 1
 
 
 @dataclass(eq=False, slots=True)
@@ -76,7 +77,7 @@ class Tally:
     def shift(self, counted: Counted, sign: int) -> None:
         """Counts a workload in (1) or out (-1)."""
         for party in counted.parties:
-            _shift(self.running, party, sign)
+            _shift(self.running, party, sign * counted.jobs)
             for resource, amount in counted.amounts.items():
                 _shift(self.amounts, (party, resource), sign * amount)
 
@@ -86,6 +87,8 @@ class Tally:
         for party in parties_of(workload):
             share = share_of(limits, party)
             for hit in self._of_party(party, share, amounts):
+                if workload.resizes and hit.what in COUNTED:
+                    continue
                 if hit.used + hit.requested > hit.limit:
                     return hit
         return None

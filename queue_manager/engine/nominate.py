@@ -66,8 +66,8 @@ class Nominator:
         self._node = queue.node
         self._tally = queue.tally
         self._different = bool(state.draining or state.holders)
-        fair = state.configuration.fair_sharing is not None
-        self._assigner = FlavorAssigner(queue.node, queue.queue, self._oracle, self._different, fair)
+        fair, own = state.configuration.fair_sharing is not None, state.own_charge(record)
+        self._assigner = FlavorAssigner(queue.node, queue.queue, self._oracle, self._different, fair, own)
         self._preempts = preempt and record.workload.may_preempt and queue.may_preempt
         self._retry_at = 0
 

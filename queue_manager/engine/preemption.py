@@ -153,6 +153,8 @@ class PreemptionSearch:
             standing = record.standing[FUTURE]
             if standing is None or record is self._record or not record.workload.preemptible:
                 continue
+            if record.uid == self._record.workload.resizes:
+                continue
             if any(standing.charge.get(cell, 0) > 0 for cell in self._contested):
                 yield record
 

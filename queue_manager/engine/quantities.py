@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fractions import Fraction
+from typing import TypeVar
+
+K = TypeVar("K")
 
 CPU = "cpu"
 PODS = "pods"
@@ -57,6 +60,15 @@ def parse_all(requests: Mapping[str, str | int]) -> dict[str, int]:
         except ValueError as error:
             raise ValueError(f"{resource}: {error}") from None
     return amounts
+
+
+def added(*several: Mapping[K, int]) -> dict[K, int]:
+    """The sum of amounts, key by key."""
+    total: dict[K, int] = {}
+    for amounts in several:
+        for key, amount in amounts.items():
+            total[key] = total.get(key, 0) + amount
+    return total
 
 
 def show(resource: str, amount: int) -> str:

@@ -6,7 +6,7 @@ Nodes are always checked with what the pods ask for; only quota is counted by th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -73,15 +73,6 @@ class ResourceRules:
             if resource is not None:
                 counted[resource] = counted.get(resource, 0) + devices[name] * (1000 if resource == CPU else 1)
         return counted, tuple(sorted(name for name in devices if name not in self.device_classes))
-
-
-def added(one: Mapping[str, int], others: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The sum of amounts by resource."""
-    total = dict(one)
-    for other in others:
-        for resource, amount in other.items():
-            total[resource] = total.get(resource, 0) + amount
-    return total
 
 
 def _units(resource: str, amount: int) -> Fraction:

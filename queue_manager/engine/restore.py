@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from queue_manager.engine.ask import Ask, StageSums, ask_of
 from queue_manager.engine.configuration import Cell
@@ -10,6 +11,7 @@ from queue_manager.engine.decision import Admission, PodSetAssignment
 from queue_manager.engine.fleet import Forest
 from queue_manager.engine.placing import flavors_of, forest_of, occupancy_of
 from queue_manager.engine.quantities import PODS
+from queue_manager.engine.resize import shrunk
 from queue_manager.engine.state import Phase, Record, Standing, State
 from queue_manager.engine.tree import FUTURE, NOW
 from queue_manager.engine.workload import Workload
@@ -60,10 +62,34 @@ def settle_places(state: State) -> None:
             state.unplaced.discard(uid)
 
 
+def shrunk_admission(state: State, record: Record, counts: Mapping[str, int]) -> Admission:
+    """The admission of an elastic workload with fewer pods (pod set -> pods), charged accordingly. Changes nothing."""
+    assert record.admission is not None
+    bound: dict[str, dict[tuple[str, ...], int]] = {}
+    for assigned in record.admission.pod_sets:
+        domains = bound.setdefault(assigned.name, {})
+        for name, count in record.bound.get(assigned.name, {}).items():
+            labels = state.fleet.nodes[name].labels if name in state.fleet.nodes else {}
+            values = tuple(labels.get(key, "") for key in assigned.levels)
+            domains[values] = domains.get(values, 0) + count
+    smaller = shrunk(record.admission, counts, bound)
+    ask = ask_of(record.workload, state.configuration)
+    return replace(smaller, charge=_charge_of_pods(ask, smaller, {p.name: p.count for p in smaller.pod_sets}))
+
+
 def _counts(ask: Ask, admission: Admission) -> dict[str, int]:
     """Pods that count now: those admitted, less what was reclaimed since, more what came back since."""
-    reclaimed = {pod_set.name: pod_set.pod_set.reclaimed for pod_set in ask.pod_sets}
-    return {p.name: max(0, p.count + p.reclaimed - reclaimed.get(p.name, p.reclaimed)) for p in admission.pod_sets}
+    pod_sets = {pod_set.name: pod_set.pod_set for pod_set in ask.pod_sets}
+    found = {}
+    for assigned in admission.pod_sets:
+        total = assigned.count + assigned.reclaimed
+        pod_set = pod_sets.get(assigned.name)
+        lent = assigned.reclaimed if pod_set is None else pod_set.reclaimed
+        if pod_set is not None and pod_set.elastic:
+            # Finished pods are taken off the size that is wanted, which may be above the one admitted.
+            lent = max(0, lent - max(0, pod_set.count - total))
+        found[assigned.name] = max(0, total - lent)
+    return found
 
 
 def _charge(ask: Ask, admission: Admission, counts: Mapping[str, int]) -> Mapping[Cell, int]:
@@ -71,6 +97,12 @@ def _charge(ask: Ask, admission: Admission, counts: Mapping[str, int]) -> Mappin
     assigned = {p.name: p for p in admission.pod_sets}
     if all(counts[name] == p.count for name, p in assigned.items()) or not ask.pod_sets:
         return admission.charge
+    return _charge_of_pods(ask, admission, counts)
+
+
+def _charge_of_pods(ask: Ask, admission: Admission, counts: Mapping[str, int]) -> Mapping[Cell, int]:
+    """What so many pods need in the flavors that they have."""
+    assigned = {p.name: p for p in admission.pod_sets}
     sums = StageSums(pod_set.stages for pod_set in ask.pod_sets)
     for pod_set in ask.pod_sets:
         found = assigned.get(pod_set.name)

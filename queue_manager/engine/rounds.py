@@ -18,7 +18,7 @@ from queue_manager.engine.pending import Parked
 from queue_manager.engine.placing import build_scope, occupancy_of, pod_set_assignment
 from queue_manager.engine.preemption import Victim
 from queue_manager.engine.reasons import kueue_reason_of
-from queue_manager.engine.state import Phase, QueueState, Record, Standing, State
+from queue_manager.engine.state import Phase, Planned, QueueState, Record, Standing, State
 from queue_manager.engine.topology import Misfit, Places
 from queue_manager.engine.tree import FUTURE, NOW, Charge, TreeNode
 
@@ -47,6 +47,10 @@ class Reservation:
     uid: str
 
 
+Before = tuple[Admission, Planned, Standing]
+"""What a workload had before it grew in this pass."""
+
+
 class Pass:
     """One pass over a state at a time."""
 
@@ -55,6 +59,8 @@ class Pass:
         self._now = now
         self._round_number = 0
         self._admissions: dict[str, Admission] = {}
+        self._resizes: dict[str, Admission] = {}
+        self._before: dict[str, Before] = {}
         self._evictions: list[Eviction] = []
         self._reservations: list[Reservation] = []
         self._unflushed: set[TreeNode] = set()
@@ -82,6 +88,7 @@ class Pass:
             tuple(self._admissions.values()),
             tuple(self._evictions),
             tuple(self._report()),
+            resizes=tuple(self._resizes.values()),
         )
 
     # ---- before the rounds
@@ -322,6 +329,8 @@ class Pass:
 
     def _process(self, nomination: Nomination, untouched: bool) -> Outcome:
         """Decides about one head on the state that the heads before it left (kueue.md 2.4)."""
+        if nomination.record.uid not in self._state.records:
+            return Outcome.DECIDED  # the workload that wanted to grow was evicted
         overlap = any(victim.record.standing[FUTURE] is None for victim in nomination.victims)
         if overlap:
             again = self._nominator(nomination.record).again(nomination.assignment)
@@ -460,13 +469,34 @@ class Pass:
         )
         admission = Admission(record.uid, queue.name, pod_sets, assignment.charge, self._now + self._round_number)
         planned = {ask.pod_sets[index].name: nodes for index, nodes in (places or {}).items()}
-        self._state.admit(record, admission, self._standing(nomination, places), planned)
+        if record.workload.resizes:
+            self._grow(record, admission, self._standing(nomination, places), planned)
+        else:
+            self._state.admit(record, admission, self._standing(nomination, places), planned)
+            self._admissions[record.uid] = admission
         if queue.sticky == record.uid:
             self._state.log.assign(queue, "sticky", "")
-        self._admissions[record.uid] = admission
         self._changes += 1
         assert queue.node is not None
         self._unflushed.add(queue.node.root)
+
+    def _grow(self, growth: Record, admission: Admission, standing: Standing, planned: Planned) -> None:
+        """Gives a running workload what it lacked."""
+        record = self._state.records[growth.workload.resizes]
+        now = record.standing[NOW]
+        assert record.admission is not None
+        assert now is not None
+        self._before.setdefault(record.uid, (record.admission, record.planned, now))
+        self._state.grow(growth, admission, standing, planned)
+        self._resizes[record.uid] = record.admission
+
+    def _shrink_back(self, record: Record) -> None:
+        """Takes back what a workload got in this very pass."""
+        if self._resizes.pop(record.uid, None) is not None:
+            admission, planned, standing = self._before.pop(record.uid)
+            self._state.regrown(record, admission, planned)
+            for view in (NOW, FUTURE):
+                self._state.stand(record, view, standing)
 
     def _keep_room(self, nomination: Nomination, places: Places | None) -> None:
         record = nomination.record
@@ -478,6 +508,8 @@ class Pass:
     def _evict(self, victim: Victim, by: Record) -> None:
         """Evicts a victim. Room held for one is given up; an admission of this very pass is taken back unseen."""
         record = victim.record
+        if record.uid not in self._state.records:
+            return  # what a workload lacked went with it
         self._changes += 1
         if record.hold is not None:
             self._state.drop_hold(record)
@@ -485,6 +517,7 @@ class Pass:
             self._state.clear(record)
             self._state.enqueue(record)
         else:
+            self._shrink_back(record)
             standing = record.standing[FUTURE]
             if not self._holds and standing is not None:
                 self._order.going(self._state.tree.queues[standing.queue], standing.charge)

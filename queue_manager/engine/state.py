@@ -29,8 +29,10 @@ from queue_manager.engine.limits import WHOLE, Counted, LimitHit, Tally, by_reso
 from queue_manager.engine.outside import Outside, drained_by, outside_of
 from queue_manager.engine.pending import Group, Parked, Pending
 from queue_manager.engine.prepared import Prepared, prepare
+from queue_manager.engine.quantities import added
+from queue_manager.engine.resize import grown, growth_of, growth_uid, pinned
 from queue_manager.engine.seats import Seats
-from queue_manager.engine.tree import FUTURE, NOW, QuotaTree, TreeNode
+from queue_manager.engine.tree import FUTURE, NOW, Charge, QuotaTree, TreeNode
 from queue_manager.engine.undo import UndoLog
 from queue_manager.engine.workload import Workload
 
@@ -211,7 +213,8 @@ class State:
         if standing is None or tally is None:
             counted = None
         else:
-            counted = Counted(standing.queue, parties_of(record.workload), by_resource(standing.charge))
+            parties, amounts = parties_of(record.workload), by_resource(standing.charge)
+            counted = Counted(standing.queue, parties, amounts, 0 if record.workload.resizes else 1)
         if counted == record.counted:
             return
         if record.counted is not None:
@@ -303,7 +306,7 @@ class State:
 
     def line_up(self, queue: QueueState, record: Record) -> None:
         """Adds a workload to the order of its queue, if it has a seat there."""
-        if queue.seats is None:
+        if queue.seats is None or record.workload.resizes:
             self.join(queue, record)
             return
         changes = queue.seats.add(record.order, parties_of(record.workload), self._open_seats(queue))
@@ -381,7 +384,9 @@ class State:
     def prepare(self, workload: Workload, queue: QueueState) -> Prepared:
         """What a workload asks of a queue."""
         assert queue.queue is not None
-        return prepare(ask_of(workload, self.configuration), queue.queue, self.configuration)
+        prepared = prepare(ask_of(workload, self.configuration), queue.queue, self.configuration)
+        grows = self.records.get(workload.resizes)
+        return prepared if grows is None or grows.admission is None else pinned(prepared, grows.admission)
 
     def outside(self, workload: Workload) -> Outside | None:
         """What keeps a workload out of the order of its queue; None if it may take its place."""
@@ -436,6 +441,63 @@ class State:
         self.stand(record, FUTURE, standing)
         self.stand(record, NOW, standing)
 
+    def regrow(self, record: Record) -> None:
+        """What a running elastic workload lacks waits, and nothing else for it does."""
+        wanted = None
+        if record.admission is not None and record.phase is Phase.ADMITTED:
+            wanted = growth_of(record.workload, record.admission)
+        growth = self.records.get(growth_uid(record.uid))
+        if growth is not None and growth.workload == wanted:
+            return
+        self.drop_growth(record)
+        if wanted is not None:
+            made = Record(wanted)
+            self.log.put(self.records, made.uid, made)
+            self.enqueue(made)
+
+    def own_charge(self, record: Record) -> Charge:
+        """What the workload that this one is to be added to has already."""
+        grows = self.records.get(record.workload.resizes)
+        standing = None if grows is None else grows.standing[NOW]
+        return {} if standing is None else standing.charge
+
+    def drop_growth(self, record: Record) -> None:
+        """Nothing is asked for any more beside what a workload has."""
+        growth = self.records.get(growth_uid(record.uid))
+        if growth is not None:
+            self._take_out(growth)
+
+    def _take_out(self, growth: Record) -> None:
+        if growth.hold is not None:
+            self.drop_hold(growth)
+        queue = self.queue(growth.workload.queue)
+        if queue.strict and queue.node is not None:
+            self.dirty.add(queue.node.root)  # others may have had to stand back for it
+        self.dequeue(growth)
+        self.stand(growth, FUTURE, None)
+        self.log.drop(self.records, growth.uid)
+
+    def grow(self, growth: Record, admission: Admission, more: Standing, planned: Planned) -> Record:
+        """What a running workload lacked is admitted: it becomes one with the workload, which is returned."""
+        self._take_out(growth)
+        record = self.records[growth.workload.resizes]
+        now = record.standing[NOW]
+        assert record.admission is not None
+        assert now is not None
+        charge, places = added(now.charge, more.charge), dict(now.places)
+        for node, amounts in more.places.items():
+            places[node] = added(places.get(node, {}), amounts)
+        nodes = {name: added(record.planned.get(name, {}), found) for name, found in planned.items()}
+        self.regrown(record, grown(record.admission, admission), {**record.planned, **nodes})
+        for view in (NOW, FUTURE):
+            self.stand(record, view, Standing(now.queue, charge, places))
+        return record
+
+    def regrown(self, record: Record, admission: Admission, planned: Planned) -> None:
+        """Replaces the admission of a running workload."""
+        self.log.assign(record, "admission", admission)
+        self.log.assign(record, "planned", planned)
+
     def keep_room(self, record: Record, assignment: Assignment, standing: Standing) -> None:
         """Holds quota and nodes for a waiting workload; it leaves the order of its queue."""
         self.dequeue(record)
@@ -454,6 +516,7 @@ class State:
 
     def drain(self, record: Record, by: str) -> None:
         """An admitted workload is on its way out: it stays charged NOW."""
+        self.drop_growth(record)
         self.touch(record)
         self.stand(record, FUTURE, None)
         self.log.assign(record, "phase", Phase.DRAINING)
@@ -462,6 +525,7 @@ class State:
 
     def clear(self, record: Record) -> None:
         """Nothing is charged any more; the workload waits, but is not queued yet."""
+        self.drop_growth(record)
         self.touch(record)
         self.stand(record, FUTURE, None)
         self.stand(record, NOW, None)

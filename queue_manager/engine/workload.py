@@ -93,7 +93,7 @@ class PodSet:
     `stages` is the closed interval of stages in which its pods can run: pod sets whose intervals overlap may run at the
     same time and are charged together; the charge of a workload is the greatest need over its stages (design,
     section 4). `reclaimed` pods have finished and are on loan to others; they are not counted while the loan stands.
-    `min_count` is set only for kinds that can run smaller.
+    `min_count` is set only for kinds that can run smaller. The count of an `elastic` one may change while it runs.
     """
 
     name: str
@@ -109,6 +109,7 @@ class PodSet:
     podset_group: str = ""
     host_ports: tuple[int, ...] = ()
     devices: Devices = Devices()
+    elastic: bool = False
 
 
 class GroupPolicy(StrEnum):
@@ -141,7 +142,7 @@ class Workload:
 
     `max_run_time` is how long it runs at most from its admission on, 0 when nobody knows. `min_run_time` (of its
     priority class) keeps it from being preempted before. `checkpointed_at` is when it last wrote a checkpoint, 0 when
-    never.
+    never. `resizes` is set by the engine alone: the uid of the running workload that these pods are added to.
     """
 
     uid: str
@@ -163,6 +164,7 @@ class Workload:
     checkpointed_at: int = 0
     requeued: int = 0
     local_queue: str = ""
+    resizes: str = ""
 
     @property
     def queued(self) -> int:
@@ -173,6 +175,11 @@ class Workload:
     def pod_sets(self) -> tuple[PodSet, ...]:
         """The pod sets of all groups, in order."""
         return tuple(pod_set for group in self.pod_groups for pod_set in group.pod_sets)
+
+    @property
+    def elastic(self) -> bool:
+        """Whether its pod counts may change while it runs."""
+        return any(pod_set.elastic for pod_set in self.pod_sets)
 
     @property
     def key(self) -> str:

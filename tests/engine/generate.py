@@ -237,7 +237,7 @@ def settle(engine: Engine, start: int = 1, most: int = 60, check: Callable[[Plan
             check(plan)
         for eviction in plan.evictions:
             engine.release(eviction.uid)
-        if not (plan.admissions or plan.evictions):
+        if not (plan.admissions or plan.resizes or plan.evictions):
             return plans
     raise AssertionError("does not come to rest")
 
@@ -250,6 +250,8 @@ def copy_of(engine: Engine) -> Engine:
     for node in state.fleet.nodes.values():
         fresh.upsert_node(node)
     for record in state.records.values():
+        if record.workload.resizes:
+            continue  # follows from the workload that grows
         fresh.upsert_workload(record.workload)
         fresh.suspend_workload(record.uid, record.held)
         if record.admission is not None:

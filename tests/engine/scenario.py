@@ -19,8 +19,9 @@
     events:
       - submit: {a: {queue: nlp, priority: 5, pods: 4, gpu: 8, required: rack}, b: {sets: {init: {stages: [0, 0]}}},
                  c: {queue: nlp, devices: {h100.nvidia.com: 1}, claims: {nic: {roce: 1}}, backed: {gpu: h100}}}
-      - plan: {admitted: [a], evicted: {b: a}, waiting: {c: WaitingForQuota}, says: {c: "1 gpu short"}}
+      - plan: {admitted: [a], resized: [e], evicted: {b: a}, waiting: {c: WaitingForQuota}, says: {c: "1 gpu short"}}
       - release / evict / remove / finish / hold / unhold: [a]
+      - shrink: {e: {main: 2}}    (an elastic workload has so many pods left)
       - bind: {a: {main: {n0: 2}}}    configure: {...merged into configuration...}    nodes: {...}    restart:
       - clock: 10m                     (since the start; what is submitted afterwards is created then)
       - fill: {nlp: 2 1@5}    (runs 2 cpu and, at priority 5, 1 cpu there: nlp1, nlp2)
@@ -64,6 +65,7 @@ from queue_manager.engine.configuration import (
 from queue_manager.engine.decision import Plan
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.quantities import exact, parse
+from queue_manager.engine.resize import owner_uid
 from queue_manager.engine.resources import ResourceRules, Transformation
 from queue_manager.engine.state import Phase
 from queue_manager.engine.workload import (
@@ -84,7 +86,7 @@ from tests.engine.generate import copy_of
 Data = dict[str, Any]
 START = 1_000_000
 """Microseconds at which every scenario begins."""
-POD_SET_KEYS = ("pods", "min", "stages", "reclaimed", "selector", "affinity", "tolerations", "group", "node")
+POD_SET_KEYS = ("pods", "min", "stages", "reclaimed", "selector", "affinity", "tolerations", "group", "node", "elastic")
 DEVICE_KEYS = ("devices", "claims", "backed")
 TOPOLOGY = {mode.value: mode for mode in TopologyMode}
 
@@ -240,6 +242,7 @@ def pod_set(name: str, data: Data) -> PodSet:
             tuple(SharedClaim(name, devices) for name, devices in data.get("claims", {}).items()),
             data.get("backed", {}),
         ),
+        elastic=data.get("elastic", False),
     )
 
 
@@ -392,6 +395,13 @@ class Run:
             for name, found in sets.items():
                 self.engine.bind(uid, name, found)
 
+    def shrink(self, what: Data) -> None:
+        for uid, counts in what.items():
+            bound = self.engine._state.records[uid].bound
+            self.engine.restore_admission(self.engine.shrunk(uid, counts))
+            for name, found in bound.items():
+                self.engine.bind(uid, name, found)
+
     def restart(self, _: Any) -> None:
         self.engine = copy_of(self.engine)
 
@@ -411,16 +421,18 @@ class Run:
         plan: Plan = self.engine.plan(self.now)
         admitted = [a.uid for a in plan.admissions]
         assert sorted(admitted) == sorted(what.get("admitted", [])), f"admitted {admitted}"
-        evicted = {e.uid: e.by for e in plan.evictions}
+        resized = sorted(a.uid for a in plan.resizes)
+        assert resized == sorted(what.get("resized", [])), f"resized {resized}"
+        evicted = {e.uid: owner_uid(e.by) for e in plan.evictions}
         assert evicted == {k: v or "" for k, v in what.get("evicted", {}).items()}, f"evicted {evicted}"
         reasons = {e.uid: e.reason.value for e in plan.evictions}
         for uid, reason in what.get("because", {}).items():
             assert reasons[uid] == reason
-        rest = {k: v for k, v in what.items() if k not in ("admitted", "evicted", "because", "revocable")}
+        rest = {k: v for k, v in what.items() if k not in ("admitted", "resized", "evicted", "because", "revocable")}
         self.expect(rest)
-        if (plan.admissions or plan.evictions) and not what.get("revocable"):
+        if (plan.admissions or plan.resizes or plan.evictions) and not what.get("revocable"):
             again = self.engine.plan(self.now)
-            assert (again.admissions, again.evictions, again.waiting) == ((), (), ()), "a second pass changes something"
+            assert again == Plan(self.now, again.revision), "a second pass changes something"
 
     # ---- expectations
 
@@ -442,7 +454,7 @@ class Run:
         for uid in self.engine._state.records:
             waiting = self.engine.explain(uid, self.now)
             if waiting is not None:
-                found[uid] = waiting.reason.value
+                found[waiting.uid] = waiting.reason.value
         assert found == wanted, f"waiting {found}"
 
     def _says(self, wanted: Data) -> None:
