@@ -209,7 +209,7 @@ class State:
     def count(self, record: Record) -> None:
         """Brings the limits' count of a workload in line with what it is charged."""
         standing = record.standing[NOW] or record.standing[FUTURE]
-        tally = None if standing is None else self.queues[standing.queue].tally
+        tally = None if standing is None else self.queue(standing.queue).tally
         if standing is None or tally is None:
             counted = None
         else:

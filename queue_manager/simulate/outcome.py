@@ -29,8 +29,8 @@ def _pending(result: Result, uid: str) -> Outcome:
 def why_pending(result: Result, uid: str) -> tuple[str, str]:
     """Reason and message of a workload that waits, or that has finished."""
     job = result.jobs[uid]
-    if job.why is not None:
-        return job.why
+    if job.standing.why is not None:
+        return job.standing.why
     waiting = result.waiting.get(uid)
     if waiting is None:
         return (Reason.PENDING_EVALUATION.value, "was not tried")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from queue_manager.engine.decision import Admission, Eviction, Plan, Waiting
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.workload import MICROSECONDS
-from queue_manager.simulate.scenario import Job, Scenario, Stage
+from queue_manager.simulate.scenario import Job, Scenario
 
 MOST_PASSES = 300
 """A scenario that never comes to rest is cut after so many passes."""
@@ -62,7 +62,11 @@ class Simulation:
         self.now = scenario.now
         self.jobs = {job.workload.uid: job for job in scenario.jobs}
         self.admitted: dict[str, Admission] = {}
-        self._going: list[str] = []
+        self._over = tuple(
+            Ended(uid, job.standing.ends, "it may not run any more")
+            for uid, job in self.jobs.items()
+            if job.standing.ends
+        )
         self._steps: list[Step] = []
         self._start()
 
@@ -72,16 +76,12 @@ class Simulation:
         for node in self.scenario.nodes:
             engine.upsert_node(node)
         for uid, job in self.jobs.items():
-            if job.stage is Stage.FINISHED or (job.why is not None and job.admission is None):
+            if job.admission is None and job.standing.why is not None:
                 continue
             engine.upsert_workload(job.workload)
-            if job.admission is None:
-                continue
-            engine.restore_admission(job.admission, draining=job.stage is Stage.GOING)
-            if job.stage is Stage.RUNNING:
+            if job.admission is not None:
+                engine.restore_admission(job.admission)
                 self.admitted[uid] = job.admission
-            else:
-                self._going.append(uid)
 
     def step(self) -> Plan:
         """One pass; what it evicts is gone when the next one begins."""
@@ -91,10 +91,8 @@ class Simulation:
         for eviction in plan.evictions:
             self.admitted.pop(eviction.uid, None)
             self._end(eviction.uid)
-        for uid in self._going:
-            self._end(uid)
-        self._going = []
-        ended = tuple(map(_ended, plan.evictions))
+        ended = (*self._over, *map(_ended, plan.evictions))
+        self._over = ()
         self._steps.append(Step(len(self._steps) + 1, self.now, plan.admissions, ended, plan.waiting))
         self.now += BETWEEN_PASSES
         return plan
@@ -103,9 +101,8 @@ class Simulation:
         """Passes until one changes nothing, or too many."""
         settled = False
         while not settled and len(self._steps) < MOST_PASSES:
-            going = bool(self._going)
             plan = self.step()
-            settled = not (plan.admissions or plan.evictions or going)
+            settled = not (plan.admissions or plan.evictions)
         waiting = {}
         for uid in self.jobs:
             if uid not in self.admitted and (found := self.engine.explain(uid, self.now)) is not None:
@@ -115,7 +112,7 @@ class Simulation:
     def _end(self, uid: str) -> None:
         """Its pods are gone; it queues again unless it may not."""
         self.engine.release(uid)
-        if self.jobs[uid].why is not None:
+        if self.jobs[uid].standing.why is not None:
             self.engine.remove_workload(uid)
 
 

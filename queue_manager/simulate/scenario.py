@@ -5,47 +5,37 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, replace
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from queue_manager.config.compiled import Compiled, to_engine
 from queue_manager.config.parse import parse_objects
 from queue_manager.engine.configuration import Configuration, FairSharing, FairStrategy, Node
-from queue_manager.engine.decision import Admission, Reason
+from queue_manager.engine.decision import Admission
 from queue_manager.engine.workload import MICROSECONDS, Workload
 from queue_manager.kinds.fields import View
 from queue_manager.kinds.kind import Unresolvable
 from queue_manager.simulate.admissions import AdmissionReader
 from queue_manager.simulate.cluster import read_nodes
-from queue_manager.simulate.fields import condition, moment
+from queue_manager.simulate.fields import moment
 from queue_manager.simulate.objects import Objects, label, sort_objects
 from queue_manager.simulate.problem import ScenarioError
 from queue_manager.simulate.semantics import Semantics
+from queue_manager.simulate.states import Stage, Standing, Variants, standing_of
 from queue_manager.simulate.workloads import WorkloadReader
 
 FIRST_PASS_AFTER = 61 * MICROSECONDS
 """From the latest time in a scenario to its first pass."""
 
 
-class Stage(Enum):
-    """Where a workload is at the start. GOING is evicted, and still holds what it was admitted with."""
-
-    WAITING = "waiting"
-    RUNNING = "running"
-    GOING = "going"
-    FINISHED = "finished"
-
-
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One workload of a scenario at the start. `why` is set where it is never tried: reason and message."""
+    """One workload of a scenario at the start. Only what runs has an admission: what is going is gone at once."""
 
     key: str
     workload: Workload
-    stage: Stage
+    standing: Standing
     admission: Admission | None = None
-    why: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,34 +108,17 @@ def _jobs(objects: Objects, compiled: Compiled, nodes: list[Node], semantics: Se
     found = sorted(objects.of("Workload"), key=label)
     reader = WorkloadReader(objects, compiled, semantics)
     admissions = AdmissionReader(compiled.configuration, nodes)
+    variants = Variants(found)
     uids = Counter(o["metadata"].get("uid") for o in found)
     jobs = []
     for o in found:
         uid = o["metadata"].get("uid")
         asked = reader.read(o, str(uid) if uid and uids[uid] == 1 else label(o))
         view = View(o, f"Workload {asked.key}: ")
-        stage = _stage(view)
-        admission = admissions.read(view, asked.workload) if stage in (Stage.RUNNING, Stage.GOING) else None
-        why = _why_not_tried(view, stage, asked.problem)
-        jobs.append(Job(asked.key, asked.workload, stage, admission, why))
+        standing = standing_of(view, asked.problem, variants)
+        runs = standing.stage is Stage.RUNNING
+        jobs.append(Job(asked.key, asked.workload, standing, admissions.read(view, asked.workload) if runs else None))
     return jobs
-
-
-def _stage(view: View) -> Stage:
-    if condition(view, "Finished") is not None:
-        return Stage.FINISHED
-    if not view.at("status", "admission").given:
-        return Stage.WAITING
-    going = condition(view, "Evicted") is not None or not view.at("spec", "active").boolean(True)
-    return Stage.GOING if going else Stage.RUNNING
-
-
-def _why_not_tried(view: View, stage: Stage, problem: str) -> tuple[str, str] | None:
-    if stage is Stage.FINISHED:
-        return ("Finished", "has finished")
-    if not view.at("spec", "active").boolean(True):
-        return (Reason.INACTIVE.value, "is deactivated (spec.active is false)")
-    return (Reason.MISCONFIGURED.value, problem) if problem else None
 
 
 def _latest(objects: Objects) -> int:

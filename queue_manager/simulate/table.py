@@ -14,8 +14,8 @@ from queue_manager.config.human import clean
 from queue_manager.engine.decision import Admission, Blocker, BlockerType, PodSetAssignment, Reason, Waiting
 from queue_manager.simulate.outcome import topology, why_pending
 from queue_manager.simulate.run import Ended, Result, Step
-from queue_manager.simulate.scenario import Stage
 from queue_manager.simulate.semantics import Semantics
+from queue_manager.simulate.states import Stage
 
 MOST_DOMAINS = 6
 MOST_HOLDERS = 4
@@ -48,7 +48,7 @@ def print_error(console: Console, path: str, message: str) -> None:
 
 def _parts(result: Result) -> Iterator[RenderableType]:
     scenario = result.scenario
-    stages = Counter(job.stage for job in scenario.jobs)
+    stages = Counter(job.standing.stage for job in scenario.jobs)
     title = _text(scenario.name or "scenario", "bold")
     if scenario.semantics is Semantics.KUEUE:
         title.append("  by Kueue's rules", "dim")
@@ -148,7 +148,7 @@ class _Narrator:
     def _why(self, uid: str) -> RenderableType:
         reason, message = why_pending(self._result, uid)
         waiting = self._result.waiting.get(uid)
-        blockers = waiting.blockers if waiting is not None and self._result.jobs[uid].why is None else ()
+        blockers = waiting.blockers if waiting is not None and self._result.jobs[uid].standing.why is None else ()
         lines = [_text(reason, "yellow")]
         lines += [self._blocker(blocker) for blocker in blockers] or [_text(message)]
         return Group(*lines)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from queue_manager.cluster.port import Object
 from queue_manager.config.compiled import Compiled, PriorityClass
 from queue_manager.engine.selectors import meets_all
-from queue_manager.engine.workload import PodGroup, PodSet, TopologyMode, TopologyRequest, Workload
+from queue_manager.engine.workload import MICROSECONDS, PodGroup, PodSet, TopologyMode, TopologyRequest, Workload
 from queue_manager.kinds.fields import View
 from queue_manager.kinds.kind import Unresolvable
 from queue_manager.kinds.limit_ranges import Defaults, namespace_defaults
@@ -17,6 +17,7 @@ from queue_manager.simulate.fields import condition, moment
 from queue_manager.simulate.objects import METADATA_NAME, Objects, ScenarioLookup, label, namespace_labels, namespace_of
 from queue_manager.simulate.problem import ScenarioError
 from queue_manager.simulate.semantics import Semantics
+from queue_manager.simulate.states import may_preempt, priority_boost
 
 MAIN = "main"
 """The name of a pod set that has none, as Kueue's API has it."""
@@ -69,14 +70,24 @@ class WorkloadReader:
             queue=queue,
             created=moment(view["metadata"]["creationTimestamp"]),
             pod_groups=(PodGroup("all", pod_sets),),
-            priority=rank.value,
-            may_preempt=rank.may_preempt,
+            priority=rank.value + priority_boost(view),
+            may_preempt=rank.may_preempt and may_preempt(view),
             preemptible=rank.preemptible,
             namespace_labels=labels,
+            not_before=moment(view.at("status", "requeueState", "requeueAt")),
+            max_run_time=self._max_run_time(view),
+            min_run_time=rank.min_run_time,
             requeued=self._requeued(view),
             local_queue=f"{namespace}/{spec['queueName'].text()}",
         )
         return Asked(key, workload, problem or uncounted)
+
+    @staticmethod
+    def _max_run_time(view: View) -> int:
+        """What is left of its longest time, in microseconds; at least one second once there is a limit."""
+        longest = view.at("spec", "maximumExecutionTimeSeconds").count(0)
+        past = view.at("status", "accumulatedPastExecutionTimeSeconds").count(0)
+        return max(1, longest - past) * MICROSECONDS if longest else 0
 
     def _requeued(self, view: View) -> int:
         """Time of the eviction that counts for its place (kueue.md 2.3, queue timestamp); 0 if its creation counts."""
@@ -106,11 +117,11 @@ class WorkloadReader:
         name = reference["name"].text() or spec["priorityClassName"].text()
         kind = reference["kind"].text() or spec["priorityClassSource"].text()
         found = PriorityClass(name, 0)
-        if name and "Workload" not in kind and name in self._pod_priorities:
+        if name and "workload" not in kind.lower() and name in self._pod_priorities:
             pods = self._pod_priorities[name]
-            found = PriorityClass(
-                name, pods["value"].integer(0), may_preempt=pods["preemptionPolicy"].text() != "Never"
-            )
+            # Kueue pays no heed to the preemption policy of a PriorityClass.
+            never = self._semantics is Semantics.OWN and pods["preemptionPolicy"].text() == "Never"
+            found = PriorityClass(name, pods["value"].integer(0), may_preempt=not never)
         elif name:
             found = self._compiled.priority_classes.get(name, found)
         return replace(found, value=spec["priority"].integer(found.value))
