@@ -211,7 +211,9 @@ class Policies:
     of its round take or reserve every time is passed over; Kueue tries it for ever and never looks at those behind
     it. `present_reasons`: a workload's reason is why it waits now; Kueue keeps the last one that it found for it.
     `hold_for_starving` lets `Configuration.starvation` count. `just_victims`: under fair sharing every victim of the
-    final set is justified, and two equal sides do not take turns.
+    final set is justified, and two equal sides do not take turns. `fit_by_rank` is Kueue's, too: the resource that
+    decides the rank of a flavor decides whether it fits; where that one borrows and another one needs preemption, the
+    workload is taken for one that fits, and then passed over.
     """
 
     hold_freed_quota: bool = True
@@ -223,6 +225,7 @@ class Policies:
     hold_for_starving: bool = True
     pass_over: bool = True
     present_reasons: bool = True
+    fit_by_rank: bool = False
 
 
 @dataclass(frozen=True, slots=True)

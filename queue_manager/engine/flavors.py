@@ -116,9 +116,11 @@ class FlavorAssigner:
         draining: bool,
         fair: bool = False,
         own: Mapping[Cell, int] | None = None,
+        fit_by_rank: bool = False,
     ) -> None:
         """`own` is what the workload has already, where it asks for more of it."""
         self._own: Mapping[Cell, int] = own or {}
+        self._fit_by_rank = fit_by_rank
         self._node = node
         self._queue = queue
         self._oracle = oracle
@@ -248,6 +250,8 @@ class FlavorAssigner:
                 reason = why
             mode, level = min(mode, found), max(level, height)
             worst = min(worst, (found, height), key=lambda pair: self._preference(*pair))
+        if self._fit_by_rank and worst[0] is Mode.FIT:
+            mode = Mode.FIT
         return Trial(flavor, mode, level, worst, modes, amounts, reason)
 
     def _cell(self, cell: Cell, amount: int) -> tuple[Mode, int, Reason | None]:

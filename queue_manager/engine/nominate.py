@@ -67,7 +67,8 @@ class Nominator:
         self._tally = queue.tally
         self._different = bool(state.draining or state.holders)
         fair, own = state.configuration.fair_sharing is not None, state.own_charge(record)
-        self._assigner = FlavorAssigner(queue.node, queue.queue, self._oracle, self._different, fair, own)
+        by_rank = state.configuration.policies.fit_by_rank
+        self._assigner = FlavorAssigner(queue.node, queue.queue, self._oracle, self._different, fair, own, by_rank)
         self._preempts = preempt and record.workload.may_preempt and queue.may_preempt
         self._retry_at = 0
 

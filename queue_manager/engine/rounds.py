@@ -469,6 +469,8 @@ class Pass:
         )
         admission = Admission(record.uid, queue.name, pod_sets, assignment.charge, self._now + self._round_number)
         planned = {ask.pod_sets[index].name: nodes for index, nodes in (places or {}).items()}
+        if record.hold is not None and queue.strict:
+            self._state.live.add(queue.name)  # those behind it waited for it
         if record.workload.resizes:
             self._grow(record, admission, self._standing(nomination, places), planned)
         else:

@@ -18,6 +18,7 @@ KUEUE_POLICIES = Policies(
     resume_flavor_scan=True,
     hold_for_starving=False,
     pass_over=False,
+    fit_by_rank=True,
     present_reasons=False,
 )
 """Every rule of our own off, Kueue's own on."""
