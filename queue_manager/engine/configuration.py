@@ -213,7 +213,9 @@ class Policies:
     `hold_for_starving` lets `Configuration.starvation` count. `just_victims`: under fair sharing every victim of the
     final set is justified, and two equal sides do not take turns. `fit_by_rank` is Kueue's, too: the resource that
     decides the rank of a flavor decides whether it fits; where that one borrows and another one needs preemption, the
-    workload is taken for one that fits, and then passed over.
+    workload is taken for one that fits, and then passed over. `fragmentation_aware`:
+    domains are chosen so that large gaps stay whole, and every pod is checked against one real node; off, as Kueue
+    chooses them. `location_aware_victims`: preemption for nodes clears the domain that costs least.
     """
 
     hold_freed_quota: bool = True
@@ -221,6 +223,8 @@ class Policies:
     next_flavor_after_topology: bool = True
     implied_topology: bool = True
     just_victims: bool = True
+    fragmentation_aware: bool = True
+    location_aware_victims: bool = True
     resume_flavor_scan: bool = False
     hold_for_starving: bool = True
     pass_over: bool = True

@@ -145,6 +145,12 @@ class Engine:
         self._state.now = now
         return Pass(self._state, now).run()
 
+    def retry(self) -> None:
+        """Tries everything that waits again, whatever has changed."""
+        self._state.dirty.update(self._state.members)
+        self._state.nodes_changed = True
+        self._final()
+
     def wake_at(self) -> int | None:
         """When time alone changes something next (microseconds): a backoff or a protection from preemption ends. The
         caller should plan then. None if nothing does."""

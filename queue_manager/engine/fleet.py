@@ -87,6 +87,7 @@ class Forest:
         paths = [path for path, _ in members]
         self.names = [name for _, name in members]
         self.path_of = dict(zip(self.names, paths, strict=True))
+        self.member_of = {name: i for i, name in enumerate(self.names)}
         self.rows: Ints = np.array([rows[name] for name in self.names], dtype=np.int64)
         self.levels = [Level(paths, depth) for depth in range(len(levels))]
 

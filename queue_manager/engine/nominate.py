@@ -12,11 +12,11 @@ from queue_manager.engine.fair_preemption import FairPreemptionSearch
 from queue_manager.engine.flavors import Assignment, Banned, FlavorAssigner, Mode
 from queue_manager.engine.fleet import Ints, Occupancy
 from queue_manager.engine.limits import LimitHit
-from queue_manager.engine.placing import build_scope, occupancy_of
+from queue_manager.engine.placing import build_scope, find_places, occupancy_of, still_holds
 from queue_manager.engine.preemption import PreemptionSearch, Victim
 from queue_manager.engine.prepared import Prepared
 from queue_manager.engine.state import Record, State
-from queue_manager.engine.topology import Misfit, Placement, Places, Scope
+from queue_manager.engine.topology import Misfit, Places, Scope
 from queue_manager.engine.tree import EMPTY, FUTURE, NOW, Charge
 
 
@@ -218,12 +218,11 @@ class Nominator:
         contested = assignment.contested
         reserve: Places | None = None
         if scope is not None:
-            empty = Placement(self._state.fleet, self._state.fleet.free(EMPTY), scope.demands()).place(scope)
+            empty = find_places(self._state, scope, self._state.fleet.free(EMPTY))
             if isinstance(empty, Misfit):
                 return Nomination(self._record, assignment, Mode.NO_FIT, misfit=misfit or empty)
             reserve = empty
-            if misfit is not None:
-                contested = frozenset(self._topology_cells(assignment, scope))
+            contested = frozenset(self._topology_cells(assignment, scope))
         victims: list[Victim] = []
         if self._preempts:
             placeable = None if scope is None else lambda: not isinstance(self.placed(scope, now=False), Misfit)
@@ -231,7 +230,17 @@ class Nominator:
             victims = search.find()
             self._note(search)
         mode = min(Mode.RECLAIM, max(Mode.PREEMPT, assignment.mode)) if victims else Mode.NO_CANDIDATES
-        return Nomination(self._record, assignment, mode, victims, None, misfit, reserve)
+        places = None if scope is None or not victims else self._without(victims, scope)
+        return Nomination(self._record, assignment, mode, victims, places, misfit, reserve)
+
+    def _without(self, victims: list[Victim], scope: Scope) -> Places | None:
+        """Nodes once the victims are gone."""
+        mark = self._state.log.mark()
+        for victim in victims:
+            self._state.stand(victim.record, FUTURE, None)
+        places = self.placed(scope, now=False)
+        self._state.log.revert(mark)
+        return None if isinstance(places, Misfit) else places
 
     def _topology_cells(self, assignment: Assignment, scope: Scope) -> set[Cell]:
         """The cells of pod sets that need nodes."""
@@ -245,11 +254,16 @@ class Nominator:
 
     def placed(self, scope: Scope, now: bool) -> Places | Misfit:
         """Nodes in the FUTURE view, or in what is free both there and NOW."""
+        return find_places(self._state, scope, self._free(now))
+
+    def still_placed(self, scope: Scope, places: Places, now: bool) -> bool:
+        """Whether places found earlier are free in such a view."""
+        return still_holds(self._state, scope, places, self._free(now))
+
+    def _free(self, now: bool) -> Ints:
         fleet = self._state.fleet
         free: Ints = fleet.free(FUTURE)
-        if now and self._different:
-            free = np.minimum(free, fleet.free(NOW))
-        return Placement(fleet, free, scope.demands()).place(scope)
+        return np.minimum(free, fleet.free(NOW)) if now and self._different else free
 
 
 def _usable(nomination: Nomination) -> bool:

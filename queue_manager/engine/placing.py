@@ -9,11 +9,12 @@ from queue_manager.engine.ask import Ask, PodSetAsk
 from queue_manager.engine.configuration import Configuration, Flavor
 from queue_manager.engine.decision import DomainCount, PodSetAssignment
 from queue_manager.engine.flavors import Assignment
-from queue_manager.engine.fleet import Amounts, Fleet, Forest
+from queue_manager.engine.fleet import Amounts, Fleet, Forest, Ints
+from queue_manager.engine.kueue_search import KueueSearch
 from queue_manager.engine.prepared import brackets, pod_filter
 from queue_manager.engine.state import State
-from queue_manager.engine.topology import Demand, Misfit, Scope
-from queue_manager.engine.workload import TopologyMode
+from queue_manager.engine.topology import Demand, Misfit, Placement, Places, Scope
+from queue_manager.engine.workload import TopologyMode, TopologyRequest
 
 NO_TOPOLOGY = "no flavor with a topology is assigned"
 
@@ -56,15 +57,20 @@ def build_scope(state: State, assignment: Assignment) -> Scope | Misfit | None:
             if demand is not None:
                 demands.append(demand)
         if demands:
-            requests = [r for index in unit if (r := ask.pod_sets[index].pod_set.topology) is not None]
             group = ask.pod_sets[unit[0]].group
-            groups.setdefault(group, []).append(Scope(requests[0] if requests else None, tuple(demands)))
+            groups.setdefault(group, []).append(Scope(_request_of(ask, unit), tuple(demands)))
     if not groups:
         return None
     inner = tuple(
         Scope(ask.workload.pod_groups[group].topology, tuple(scopes)) for group, scopes in sorted(groups.items())
     )
     return Scope(ask.workload.topology, inner)
+
+
+def _request_of(ask: Ask, unit: tuple[int, ...]) -> TopologyRequest | None:
+    """The request of pod sets that share a domain: that of the largest one which has any."""
+    found = [ask.pod_sets[index] for index in unit if ask.pod_sets[index].pod_set.topology is not None]
+    return max(found, key=lambda pod_set: pod_set.count).pod_set.topology if found else None
 
 
 def _demand(state: State, assignment: Assignment, index: int) -> Demand | Misfit | None:
@@ -93,7 +99,26 @@ def _demand(state: State, assignment: Assignment, index: int) -> Demand | Misfit
         forest,
         mask,
         bool(pod_set.pod_set.host_ports),
+        next(flavor.name for flavor in flavors if flavor.topology in state.configuration.topologies),
     )
+
+
+def find_places(state: State, scope: Scope, free: Ints) -> Places | Misfit:
+    """Nodes for all pods of a scope in what is free, by the rules of the configuration's policies."""
+    return _searcher(state, scope, free).place(scope)
+
+
+def still_holds(state: State, scope: Scope, places: Places, free: Ints) -> bool:
+    """Whether places found earlier are still free."""
+    return _searcher(state, scope, free).holds(scope, places)
+
+
+def _searcher(state: State, scope: Scope, free: Ints) -> Placement | KueueSearch:
+    """Kueue knows no request around those of pod sets."""
+    outer = scope.request is not None or any(isinstance(part, Scope) and part.request for part in scope.parts)
+    if state.configuration.policies.fragmentation_aware or outer:
+        return Placement(state.fleet, free, scope.demands())
+    return KueueSearch(state.fleet, free)
 
 
 def occupancy_of(ask: Ask, places: Mapping[int, Mapping[str, int]]) -> dict[str, Amounts]:

@@ -19,7 +19,7 @@ from queue_manager.engine.placing import build_scope, occupancy_of, pod_set_assi
 from queue_manager.engine.preemption import Victim
 from queue_manager.engine.reasons import kueue_reason_of
 from queue_manager.engine.state import Phase, Planned, QueueState, Record, Standing, State
-from queue_manager.engine.topology import Misfit, Places
+from queue_manager.engine.topology import Misfit, Places, Scope
 from queue_manager.engine.tree import FUTURE, NOW, Charge, TreeNode
 
 MOST_RESUMED = 6
@@ -283,6 +283,8 @@ class Pass:
                 continue
             heads.append(record)
             roots[queue.node.root.path] = queue.node.root
+        if heads and not self._holds:  # in Kueue a StrictFIFO head is tried in every cycle, whatever its tree is
+            roots = {queue.node.root.path: queue.node.root for queue in state.queues.values() if queue.node is not None}
         for _, root in sorted(roots.items()):
             for queue in state.members[root]:
                 if queue.blocked is not None and queue.name not in state.live:
@@ -337,6 +339,11 @@ class Pass:
             if again is None or (again.mode < Mode.DEFERRED and not again.victims):
                 return Outcome.SKIPPED
             nomination = again
+        elif self._displaced(nomination, untouched):
+            again = self._elsewhere(nomination)
+            if again is None or any(victim.record.phase is Phase.DRAINING for victim in again.victims):
+                return Outcome.SKIPPED
+            nomination = again
         if nomination.mode <= Mode.NO_CANDIDATES:
             if nomination.mode is Mode.NO_CANDIDATES:
                 self._reserve(nomination)
@@ -345,6 +352,43 @@ class Pass:
                 return Outcome.RESUMES
             return self._park(nomination)
         return Outcome.DECIDED if self._start(nomination, untouched) else Outcome.SKIPPED
+
+    def _displaced(self, nomination: Nomination, untouched: bool) -> bool:
+        """Whether quota is left for a nomination, but its nodes went to others of this round.
+
+        As Kueue does, the search is then made anew with the same flavors. With our own policies there are as many
+        rounds as it takes, so the next one does.
+        """
+        if self._state.configuration.policies.fragmentation_aware or untouched or not nomination.places:
+            return False
+        state = self._state
+        mark = state.log.mark()
+        for victim in nomination.victims:
+            state.stand(victim.record, FUTURE, None)
+        node = state.tree.queues[nomination.record.workload.queue]
+        quota = state.tree.fits(node, nomination.assignment.charge, FUTURE)
+        moved = quota and not self._still_placed(nomination)
+        state.log.revert(mark)
+        return moved
+
+    def _elsewhere(self, nomination: Nomination) -> Nomination | None:
+        """A nomination with the same flavors on other nodes, as Kueue finds it: what is evicted in this round still
+        stands."""
+        state = self._state
+        mark = state.log.mark()
+        for record in sorted(state.draining.values(), key=lambda r: r.uid):
+            state.stand(record, FUTURE, record.standing[NOW])
+        again = self._nominator(nomination.record).again(nomination.assignment)
+        state.log.revert(mark)
+        return again
+
+    def _still_placed(self, nomination: Nomination) -> bool:
+        """Whether the nodes of a nomination are still free for it."""
+        scope = build_scope(self._state, nomination.assignment)
+        if nomination.places is None or not isinstance(scope, Scope):
+            return nomination.places is None
+        nominator = self._nominator(nomination.record)
+        return nominator.still_placed(scope, nomination.places, now=nomination.mode is Mode.FIT)
 
     def _remember_flavors(self, nomination: Nomination, outcome: Outcome) -> None:
         """Where to go on next time; from the first flavor after evictions, or when all were tried."""
@@ -381,7 +425,8 @@ class Pass:
             state.stand(victim.record, FUTURE, None)
         fits = state.tree.fits(node, charge, FUTURE)
         places = nomination.places
-        if fits and not (untouched and places is not None):
+        same = fits and places is not None and (untouched or self._still_placed(nomination))
+        if fits and not same:
             later = self._place(nomination, now=False)
             fits = not isinstance(later, Misfit)
             places = None if isinstance(later, Misfit) else later
@@ -393,7 +438,7 @@ class Pass:
         # Kueue starts what fitted at the start of its cycle and fits at the end, although victims are still there.
         at_once = nomination.mode is Mode.FIT and not self._holds
         if at_once or state.tree.fits(node, charge, NOW):
-            known = at_once or (untouched and nomination.mode is Mode.FIT)
+            known = at_once or (same and nomination.mode is Mode.FIT)
             soon = places if known else self._place(nomination, now=True)
             if not isinstance(soon, Misfit):
                 self._admit(nomination, soon)

@@ -425,8 +425,8 @@ class State:
                 node = self.tree.queues.get(standing.queue)
                 if node is not None:
                     self.dirty.add(node.root)
-                if standing.places:
-                    self.nodes_changed = True
+                if standing.places and self.configuration.policies.fragmentation_aware:
+                    self.nodes_changed = True  # in Kueue an end is no news to other trees that use the same nodes
 
     def admit(self, record: Record, admission: Admission, standing: Standing, planned: Planned) -> None:
         """A waiting workload starts."""

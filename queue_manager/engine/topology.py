@@ -19,7 +19,10 @@ from queue_manager.engine.workload import TopologyMode, TopologyRequest
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Equal pods to place: `count` of them, `requests` each (`pods` included), on allowed rows of a forest."""
+    """Equal pods to place: `count` of them, `requests` each (`pods` included), on allowed rows of a forest.
+
+    `flavor` is the one with the topology.
+    """
 
     index: int
     name: str
@@ -29,6 +32,7 @@ class Demand:
     forest: Forest
     mask: Mask
     ports: bool = False
+    flavor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,20 @@ class Placement:
                 nodes[demand.forest.names[member]] = nodes.get(demand.forest.names[member], 0) + count
         return places
 
+    def holds(self, scope: Scope, places: Places) -> bool:
+        """Whether there is room for pods where they were placed. Leaves the placement as it was."""
+        mark = len(self._trail.placed)
+        try:
+            for demand in scope.demands():
+                found = sorted((demand.forest.member_of.get(n, -1), c) for n, c in places[demand.index].items())
+                members, counts = np.array(found, dtype=np.int64).reshape(-1, 2).T
+                if (members < 0).any() or (self.counts(demand)[members] < counts).any():
+                    return False
+                self._take(demand, members, counts)
+            return True
+        finally:
+            self._take_back(mark)
+
     # ---- scopes
 
     def _scope(self, scope: Scope, within: Domain | None) -> Misfit | None:
@@ -112,7 +130,7 @@ class Placement:
         if any(demand.forest.level_keys != keys for demand in demands):
             return Misfit(demands[0], request.level, (), 0, demands[0].count, "its pod sets use different topologies")
         if request.level not in keys:
-            return _no_level(demands[0], request.level)
+            return no_level(demands[0], request.level)
         return self._bracket(scope, demands, within, request)
 
     def _bracket(
@@ -196,7 +214,7 @@ class Placement:
         depth = _inner_depth(forest, within, request)
         if depth == -2:
             assert request is not None
-            return _no_level(demand, request.level)
+            return no_level(demand, request.level)
         if depth is not None and request is not None:
             return self._together(demand, counts, (first, last), depth, within, request)
         if total < demand.count:
@@ -374,7 +392,8 @@ def _inner_depth(forest: Forest, within: Domain | None, request: TopologyRequest
     return None if within is not None and depth < len(within.values) else depth
 
 
-def _no_level(demand: Demand, level: str) -> Misfit:
+def no_level(demand: Demand, level: str) -> Misfit:
+    """The request names a level that the topology does not have."""
     return Misfit(demand, level, (), 0, demand.count, f"the topology has no level {level}")
 
 

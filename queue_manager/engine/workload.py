@@ -57,12 +57,24 @@ class TopologyMode(StrEnum):
     UNCONSTRAINED = "unconstrained"
 
 
+class SliceLayer(NamedTuple):
+    """Pods go in slices of `size`, each slice in one domain of `level`, a node label key."""
+
+    level: str
+    size: int
+
+
 @dataclass(frozen=True, slots=True)
 class TopologyRequest:
-    """All pods together in one domain of `level`, a node label key ("" for unconstrained)."""
+    """All pods together in one domain of `level`, a node label key ("" for unconstrained).
+
+    `slices` divide the pods of each pod set further, outermost layer first: every layer's size divides the one before,
+    its level is narrower (kueue.md 2.11).
+    """
 
     mode: TopologyMode
     level: str = ""
+    slices: tuple[SliceLayer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,11 +98,20 @@ class Simulation:
         return plan
 
     def run(self) -> Result:
-        """Passes until one changes nothing, or too many."""
-        settled = False
+        """Passes until one changes nothing, or too many.
+
+        Kueue looks at a parked workload again only after some events; at rest all are tried once more, as the shared
+        outcomes were found.
+        """
+        settled, retried = False, self.scenario.configuration.policies.hold_freed_quota
         while not settled and len(self._steps) < MOST_PASSES:
             plan = self.step()
             settled = not (plan.admissions or plan.evictions)
+            if settled and not retried:
+                self.engine.retry()
+                settled, retried = False, True
+            elif not settled:
+                retried = self.scenario.configuration.policies.hold_freed_quota
         waiting = {}
         for uid in self.jobs:
             if uid not in self.admitted and (found := self.engine.explain(uid, self.now)) is not None:

@@ -9,19 +9,6 @@ from queue_manager.engine.configuration import Policies
 
 KUEUE_POLICIES = Policies(**{policy.name: not policy.default for policy in fields(Policies)})
 """Every rule of our own off, Kueue's own on: a policy is one or the other, and its default is the product's."""
-KUEUE_POLICIES = Policies(
-    hold_freed_quota=False,
-    stages=False,
-    next_flavor_after_topology=False,
-    implied_topology=False,
-    just_victims=False,
-    resume_flavor_scan=True,
-    hold_for_starving=False,
-    pass_over=False,
-    fit_by_rank=True,
-    present_reasons=False,
-)
-"""Every rule of our own off, Kueue's own on."""
 
 
 class Semantics(StrEnum):

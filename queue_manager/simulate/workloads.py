@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from queue_manager.cluster.port import Object
 from queue_manager.config.compiled import Compiled, PriorityClass
 from queue_manager.engine.selectors import meets_all
-from queue_manager.engine.workload import MICROSECONDS, PodGroup, PodSet, TopologyMode, TopologyRequest, Workload
+from queue_manager.engine.workload import (
+    MICROSECONDS,
+    PodGroup,
+    PodSet,
+    SliceLayer,
+    TopologyMode,
+    TopologyRequest,
+    Workload,
+)
 from queue_manager.kinds.fields import View
 from queue_manager.kinds.kind import Unresolvable
 from queue_manager.kinds.limit_ranges import Defaults, namespace_defaults
@@ -135,7 +143,7 @@ class WorkloadReader:
             name = item["name"].text(MAIN)
             try:
                 found.append(self._pod_set(item, name, namespace, reclaimed.get(name, 0)))
-                problem = problem or self._unsupported(found[-1]) or slices_of(item["topologyRequest"])
+                problem = problem or self._unsupported(found[-1])
             except Unresolvable as error:
                 if error.reason == "Malformed":
                     raise
@@ -174,18 +182,20 @@ class WorkloadReader:
 
 def topology_request(wish: View) -> TopologyRequest | None:
     """A pod set's `topologyRequest`."""
-    if wish["required"].text():
-        return TopologyRequest(TopologyMode.REQUIRED, wish["required"].text())
-    if wish["preferred"].text():
-        return TopologyRequest(TopologyMode.PREFERRED, wish["preferred"].text())
-    if wish["unconstrained"].boolean():
-        return TopologyRequest(TopologyMode.UNCONSTRAINED)
+    layers = slices_of(wish)
+    for key, mode in (("required", TopologyMode.REQUIRED), ("preferred", TopologyMode.PREFERRED)):
+        if wish[key].text():
+            return TopologyRequest(mode, wish[key].text(), layers)
+    if layers or wish["unconstrained"].boolean():
+        return TopologyRequest(TopologyMode.UNCONSTRAINED, "", layers)
     return None
 
 
-def slices_of(wish: View) -> str:
-    """What keeps a pod set with slices from being placed, "" without slices."""
-    for key in wish.mapping():
-        if key.lower().startswith("podsetslice") and wish[key].given:
-            return f"{wish[key].path}: slices are not placed yet"
-    return ""
+def slices_of(wish: View) -> tuple[SliceLayer, ...]:
+    """The slices of a pod set, the outermost layer first; a size of 0 is one that is not given."""
+    layers = tuple(
+        SliceLayer(item["topology"].text(), item["size"].count(0))
+        for item in wish["podsetSliceRequiredTopologyConstraints"].items()
+    )
+    level = wish["podSetSliceRequiredTopology"].text()
+    return layers or ((SliceLayer(level, wish["podSetSliceSize"].count(0)),) if level else ())
