@@ -11,12 +11,20 @@ from queue_manager.cluster.port import Object
 from queue_manager.engine.configuration import Node
 from queue_manager.engine.quantities import PODS
 from queue_manager.engine.workload import Taint
+from queue_manager.kinds.annotations import TOPOLOGY_KEYS
 from queue_manager.kinds.fields import View
 from queue_manager.simulate.objects import Objects, label
 from queue_manager.simulate.problem import ScenarioError
 
-OUR_PODS = ("kueue.x-k8s.io/tas", "kueue.x-k8s.io/podset", "queue-manager.io/podset")
-"""Labels of pods that a workload of the scenario stands for already."""
+PLACED_BY = (
+    *TOPOLOGY_KEYS,
+    "kueue.x-k8s.io/podset-required-topology",
+    "kueue.x-k8s.io/podset-preferred-topology",
+    "kueue.x-k8s.io/podset-unconstrained-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints",
+)
+"""Annotations of pods that were placed by a topology: their workload is counted on the nodes already."""
 
 
 def read_nodes(objects: Objects) -> list[Node]:
@@ -42,8 +50,8 @@ def _foreign(objects: Objects) -> dict[str, Counter[str]]:
 
 
 def _is_ours(pod: Object) -> bool:
-    labels = pod["metadata"].get("labels") or {}
-    return any(key in labels for key in OUR_PODS)
+    annotations = pod["metadata"].get("annotations") or {}
+    return any(key in annotations for key in PLACED_BY)
 
 
 def _node(view: View, foreign: Mapping[str, int]) -> Node:
