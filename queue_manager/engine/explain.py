@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Blocker, BlockerType, Reason, Waiting
-from queue_manager.engine.flavors import Choice, Mode
+from queue_manager.engine.diagnosis import (
+    FlavorLack,
+    Lack,
+    LimitLack,
+    NodeLack,
+    QuotaLack,
+    UndeclaredLack,
+    diagnose,
+    lacks_of,
+)
+from queue_manager.engine.flavors import Mode
 from queue_manager.engine.limits import MAX_JOBS, RUNNING, WAITING, LimitHit
-from queue_manager.engine.nominate import Nomination, Nominator
+from queue_manager.engine.nominate import Nomination, Nominator, usable
 from queue_manager.engine.pending import Parked
 from queue_manager.engine.placing import flavors_of
 from queue_manager.engine.prepared import pod_filter
@@ -17,7 +25,7 @@ from queue_manager.engine.reasons import reason_of
 from queue_manager.engine.resize import owner_uid
 from queue_manager.engine.state import Phase, QueueState, Record, State
 from queue_manager.engine.topology import Demand, Misfit
-from queue_manager.engine.tree import EMPTY, FUTURE, NOW, Shortage, TreeNode
+from queue_manager.engine.tree import FUTURE, Shortage, TreeNode
 
 MOST_HOLDERS = 10
 _LIMIT_WORDS = {
@@ -40,22 +48,33 @@ class Explainer:
     # ---- of one workload
 
     def explain(self, record: Record) -> Waiting | None:
-        """The full, present answer; None if the workload does not wait (or is held)."""
+        """The full, present answer; None if the workload does not wait (or is held).
+
+        What its blockers are short of is complete and minimal (see `diagnosis.py`): were nobody else waiting, it would
+        start if all of it were granted, and not if one of it were withheld.
+        """
         if record.phase is not Phase.WAITING or record.held:
             return None
-        known = self._parked(record)
         queue = self._state.queue(record.workload.queue)
-        if record.group is None or (known is not None and known.ahead):
+        if record.hold is not None or queue.queue is None:
             return self.tell(record)
-        nomination = Nominator(self._state, record, record.group.prepared).nominate()
-        if nomination.mode >= Mode.DEFERRED or nomination.victims:
-            because = self._not_tried(record, queue)
-        else:
-            because = self.failure(nomination)
-            ahead = self._ahead(record, queue)
-            if ahead is not None:
-                because = (Reason.NOT_EVALUATED, (ahead, *because[1]))
-        return self._waiting(record, because)
+        prepared = record.group.prepared if record.group is not None else self._state.prepare(record.workload, queue)
+        nomination = Nominator(self._state, record, prepared).nominate()
+        lacks = diagnose(self._state, record, prepared)
+        blockers = [blocker for lack in lacks for blocker in self._of_lack(lack, queue)]
+        gates = self._gates(record, queue)
+        if gates:
+            return self._waiting(record, (self.tell(record).reason, (*gates, *blockers)))
+        ahead = self._ahead(record, queue)
+        if usable(nomination):
+            known = self._parked(record)
+            passed_over = known is not None and known.ahead
+            because = self.tell(record) if passed_over else None
+            found = (because.reason, because.blockers) if because is not None else self._not_tried(record, queue)
+            return self._waiting(record, found)
+        if ahead is not None:
+            return self._waiting(record, (Reason.NOT_EVALUATED, (ahead, *blockers)))
+        return self._waiting(record, (reason_of(nomination), tuple(blockers) or (self._room_of_others(queue),)))
 
     def tell(self, record: Record) -> Waiting:
         """The answer that the last pass found, without trying again."""
@@ -64,13 +83,10 @@ class Explainer:
             return self._waiting(record, self._held(record))
         if record.limit is not None:
             return self._waiting(record, (Reason.LIMIT_REACHED, (self._of_limit(record.limit, queue),)))
-        outside = record.outside
-        if outside is not None:
-            blocker = Blocker(outside.type, outside.message, node=outside.node)
-            return self._waiting(record, (outside.reason, (blocker,)))
+        if record.outside is not None:
+            return self._waiting(record, (record.outside.reason, tuple(self._gates(record, queue))))
         if record.group is None:
-            until = f"is tried again at {record.workload.not_before} (microseconds since 1970)"
-            return self._waiting(record, (Reason.BACKOFF, (Blocker(BlockerType.BACKOFF, until),)))
+            return self._waiting(record, (Reason.BACKOFF, tuple(self._gates(record, queue))))
         parked = self._parked(record)
         if parked is None:
             return self._waiting(record, self._not_tried(record, queue))
@@ -170,29 +186,49 @@ class Explainer:
             message = f"what it needs is kept for {self._name(ahead)}" if ahead else "others of this pass came first"
             blocker = Blocker(BlockerType.AHEAD_IN_QUEUE, message, holders=(ahead,) if ahead else ())
             return (reason_of(nomination), (blocker,))
-        prepared = nomination.assignment.prepared
         queue = self._state.queue(nomination.record.workload.queue)
-        limit = [] if nomination.limit is None else [self._of_limit(nomination.limit, queue)]
-        blockers = [
-            Blocker(
-                BlockerType.FLAVOR,
-                f"queue {queue.name} has no quota for {resource} (pod set {name})",
-                queue.name,
-                "",
-                resource,
-            )
-            for _, name, resource in prepared.uncovered
-        ]
-        for name, device_class in prepared.unmapped:
-            message = f"no quota counts devices of DeviceClass {device_class} (pod set {name})"
-            message += ": name it in deviceClassMappings of the Settings' resources"
-            blockers.append(Blocker(BlockerType.DEVICE_CLASS, message, resource=device_class))
-        for choice in nomination.assignment.choices:
-            if choice.taken.reason is not None:
-                blockers.extend(self._of_choice(nomination, choice))
-        if nomination.misfit is not None:
-            blockers.extend(self._of_misfit(nomination, nomination.misfit))
-        return (reason_of(nomination), tuple(dict.fromkeys([*limit, *blockers])))
+        lacks = lacks_of(self._state, nomination)
+        blockers = [blocker for lack in lacks for blocker in self._of_lack(lack, queue)]
+        return (reason_of(nomination), tuple(dict.fromkeys(blockers)))
+
+    def _gates(self, record: Record, queue: QueueState) -> list[Blocker]:
+        """What keeps a workload out of the order of its queue, apart from what it asks for."""
+        if record.group is not None:
+            return []
+        outsides = self._state.outsides(record.workload)
+        gates = [Blocker(outside.type, outside.message, node=outside.node) for outside in outsides]
+        if record.limit is not None:
+            gates.append(self._of_limit(record.limit, queue))
+        if record.workload.not_before > 0 and (record.uid in self._state.backoff or gates):
+            until = f"is tried again at {record.workload.not_before} (microseconds since 1970)"
+            gates.append(Blocker(BlockerType.BACKOFF, until))
+        return gates
+
+    def _room_of_others(self, queue: QueueState) -> Blocker:
+        """It would start if others that wait had no room held for them."""
+        uids = tuple(record.uid for record in sorted(self._state.holders.values(), key=lambda r: r.order))
+        names = ", ".join(self._name(uid) for uid in uids[:3])
+        message = f"what it needs is kept for {names}"
+        return Blocker(BlockerType.AHEAD_IN_QUEUE, message, node=queue.name, holders=uids[:MOST_HOLDERS])
+
+    def _of_lack(self, lack: Lack, queue: QueueState) -> list[Blocker]:
+        match lack:
+            case QuotaLack():
+                return [self._of_quota(lack)]
+            case FlavorLack(resource=resource, refusals=refusals):
+                text = "; ".join(dict.fromkeys(why for _, why in refusals))
+                return [Blocker(BlockerType.FLAVOR, text, flavor=refusals[0][0], resource=resource)]
+            case UndeclaredLack(pod_set=name, resource=resource, device_class=False):
+                text = f"queue {queue.name} has no quota for {resource} (pod set {name})"
+                return [Blocker(BlockerType.FLAVOR, text, queue.name, "", resource)]
+            case UndeclaredLack(pod_set=name, resource=resource):
+                text = f"no quota counts devices of DeviceClass {resource} (pod set {name})"
+                text += ": name it in deviceClassMappings of the Settings' resources"
+                return [Blocker(BlockerType.DEVICE_CLASS, text, resource=resource)]
+            case NodeLack(nomination=nomination, misfit=misfit):
+                return self._of_misfit(nomination, misfit)
+            case LimitLack(hit=hit):
+                return [self._of_limit(hit, queue)]
 
     def _of_limit(self, hit: LimitHit, queue: QueueState) -> Blocker:
         """A limit apart from quota: whose it is, how much of it is used, by whom."""
@@ -216,51 +252,43 @@ class Explainer:
                 found.append((-counted.amounts.get(hit.what, 0), uid))
         return tuple(uid for _, uid in sorted(found)[:MOST_HOLDERS])
 
-    def _of_choice(self, nomination: Nomination, choice: Choice) -> Iterator[Blocker]:
-        if choice.taken.refusal:
-            for trial in choice.trials or (choice.taken,):
-                if trial.refusal:
-                    resource = choice.need.resources[0]
-                    yield Blocker(BlockerType.FLAVOR, trial.refusal, flavor=trial.flavor, resource=resource)
-            return
-        queue = self._state.queue(nomination.record.workload.queue)
-        assert queue.node is not None
-        own = self._state.own_charge(nomination.record)
-        for cell, tried in choice.taken.amounts.items():
-            amount = max(tried, nomination.assignment.charge.get(cell, 0))
-            whole = amount + own.get(cell, 0)
-            most = {s.node: s.missing for s in self._state.tree.shortages(queue.node, cell, whole, EMPTY)}
-            for shortage in self._state.tree.shortages(queue.node, cell, whole, EMPTY):
-                yield self._of_shortage(cell, shortage, BlockerType.MAX_QUOTA, NOW)
-            for shortage in self._state.tree.shortages(queue.node, cell, amount, FUTURE):
-                if shortage.missing > most.get(shortage.node, 0):
-                    yield self._of_shortage(cell, shortage, BlockerType.QUOTA, FUTURE)
+    def _of_quota(self, lack: QuotaLack) -> Blocker:
+        """The limit that is short by most comes first; `node` is where more quota would do."""
+        worst = max(lack.shortages, key=lambda shortage: shortage.missing)
+        resource, available = lack.cell.resource, worst.requested - lack.missing
+        text = self._short(lack.cell, worst)
+        if lack.most is not None:
+            most = show(resource, max(0, lack.most.available))
+            text = f"{self._short_in(lack.cell, lack.most)}, it can never give more than {most}"
+            text += f"; {show(resource, lack.missing)} short now" if lack.missing != lack.most.missing else ""
+        for other in lack.shortages:
+            if other is not worst and lack.most is None:
+                text += f"; {self._short_in(lack.cell, other)}"
+        return Blocker(
+            BlockerType.QUOTA if lack.most is None else BlockerType.MAX_QUOTA,
+            text,
+            lack.node.name,
+            lack.cell.flavor,
+            resource,
+            worst.requested,
+            available,
+            lack.missing,
+            self._holders(worst.node, lack.cell, FUTURE),
+        )
 
-    def _of_shortage(self, cell: Cell, shortage: Shortage, kind: BlockerType, view: int) -> Blocker:
+    @staticmethod
+    def _short_in(cell: Cell, shortage: Shortage) -> str:
         node = shortage.node
         short, needs = show(cell.resource, shortage.missing), show(cell.resource, shortage.requested)
         where = f"{'queue' if node.is_queue else 'cohort'} {node.path} (flavor {cell.flavor})"
-        if kind is BlockerType.MAX_QUOTA:
-            most = show(cell.resource, max(0, shortage.available))
-            message = f"{short} {cell.resource} short in {where}: needs {needs}, it can never give more than {most}"
-        else:
-            free = show(cell.resource, max(0, shortage.available)) + " free"
-            if shortage.available < 0:
-                free += f" ({show(cell.resource, -shortage.available)} over quota)"
-            limit = " within its borrowing limit" if shortage.borrowing_limit else ""
-            message = f"{short} {cell.resource} short in {where}: needs {needs}, {free}{limit}"
-        holders = () if kind is BlockerType.MAX_QUOTA else self._holders(node, cell, view)
-        return Blocker(
-            kind,
-            message,
-            node.name,
-            cell.flavor,
-            cell.resource,
-            shortage.requested,
-            shortage.available,
-            shortage.missing,
-            holders,
-        )
+        return f"{short} {cell.resource} short in {where}: needs {needs}"
+
+    def _short(self, cell: Cell, shortage: Shortage) -> str:
+        free = show(cell.resource, max(0, shortage.available)) + " free"
+        if shortage.available < 0:
+            free += f" ({show(cell.resource, -shortage.available)} over quota)"
+        limit = " within its borrowing limit" if shortage.borrowing_limit else ""
+        return f"{self._short_in(cell, shortage)}, {free}{limit}"
 
     def _holders(self, node: TreeNode, cell: Cell, view: int) -> tuple[str, ...]:
         """Who holds a cell in a subtree, largest first."""

@@ -55,7 +55,17 @@ class Nomination:
 class Nominator:
     """Nominates one workload in its queue. Leaves the state as it was."""
 
-    def __init__(self, state: State, record: Record, prepared: Prepared, preempt: bool = True) -> None:
+    def __init__(
+        self,
+        state: State,
+        record: Record,
+        prepared: Prepared,
+        *,
+        preempt: bool = True,
+        placing: bool = True,
+        limits: bool = True,
+    ) -> None:
+        """Without `placing` nodes do not matter, without `limits` quota alone does."""
         queue = state.queues[record.workload.queue]
         assert queue.queue is not None
         assert queue.node is not None
@@ -64,7 +74,8 @@ class Nominator:
         self._prepared = prepared
         self._queue = queue.queue
         self._node = queue.node
-        self._tally = queue.tally
+        self._tally = queue.tally if limits else None
+        self._placing = placing
         self._different = bool(state.draining or state.holders)
         fair, own = state.configuration.fair_sharing is not None, state.own_charge(record)
         by_rank = state.configuration.policies.fit_by_rank
@@ -75,20 +86,20 @@ class Nominator:
     def nominate(self) -> Nomination:
         """At full size, or as large as it can be where pod sets may shrink."""
         found = self._any_size()
-        found.retry_at = 0 if _usable(found) else self._retry_at
+        found.retry_at = 0 if usable(found) else self._retry_at
         return found
 
     def _any_size(self) -> Nomination:
         full = self._sized(self._prepared.ask.counts)
         total = self._prepared.ask.shrinkable
-        if total == 0 or _usable(full):
+        if total == 0 or usable(full):
             return full
         # As many tries as Kueue's search makes, in its places: more pods need not fit where fewer do not.
         low, high, best = 0, total + 1, None
         while low < high:
             middle = (low + high) // 2
             smaller = self._sized(self._prepared.ask.shrunk(middle))
-            if _usable(smaller):
+            if usable(smaller):
                 best, high = smaller, middle
             else:
                 low = middle + 1
@@ -136,7 +147,7 @@ class Nominator:
             first = first or found
             if found.mode is Mode.FIT:
                 return found
-            if _usable(found):
+            if usable(found):
                 later.append(found)
                 if found.misfit is None or self._queue.when_can_preempt is FlavorFungibility.MAY_STOP_SEARCH:
                     break
@@ -178,7 +189,7 @@ class Nominator:
                 return self._over_limit(assignment, limit)
         if assignment.mode is Mode.NO_FIT:
             return Nomination(self._record, assignment, Mode.NO_FIT)
-        scope = build_scope(self._state, assignment)
+        scope = build_scope(self._state, assignment) if self._placing else None
         if isinstance(scope, Misfit):  # two topologies for one pod set, or none where one is required
             return Nomination(self._record, assignment, Mode.NO_FIT, misfit=scope)
         if assignment.mode >= Mode.DEFERRED:
@@ -266,6 +277,6 @@ class Nominator:
         return np.minimum(free, fleet.free(NOW)) if now and self._different else free
 
 
-def _usable(nomination: Nomination) -> bool:
+def usable(nomination: Nomination) -> bool:
     """Whether the workload can start now or later."""
     return nomination.mode >= Mode.DEFERRED or bool(nomination.victims)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from queue_manager.engine.configuration import Configuration, StopPolicy
@@ -21,29 +21,29 @@ class Outside:
     node: str
 
 
-def outside_of(workload: Workload, configuration: Configuration, broken: Mapping[str, str]) -> Outside | None:
-    """None for a workload that may take its place. `broken` says what is wrong with a queue's cohorts."""
+def outsides_of(workload: Workload, configuration: Configuration, broken: Mapping[str, str]) -> Iterator[Outside]:
+    """All that keeps a workload out, what counts first. `broken` says what is wrong with a queue's cohorts."""
     name = workload.queue
     queue = configuration.queues.get(name)
     if queue is None:
         message = f"queue {name} does not exist" if name else "no queue is named"
-        return Outside(Reason.MISCONFIGURED, BlockerType.QUEUE_INACTIVE, message, name)
+        yield Outside(Reason.MISCONFIGURED, BlockerType.QUEUE_INACTIVE, message, name)
+        return
     inactive = queue.inactive or broken.get(name, "")
     if inactive:
-        return Outside(Reason.INACTIVE, BlockerType.QUEUE_INACTIVE, f"queue {name} is inactive: {inactive}", name)
+        yield Outside(Reason.INACTIVE, BlockerType.QUEUE_INACTIVE, f"queue {name} is inactive: {inactive}", name)
     if queue.stop_policy is not StopPolicy.NONE:
         message = f"queue {name} is stopped ({queue.stop_policy.value})"
-        return Outside(Reason.INACTIVE, BlockerType.QUEUE_STOPPED, message, name)
+        yield Outside(Reason.INACTIVE, BlockerType.QUEUE_STOPPED, message, name)
     local = configuration.local_queues.get(workload.local_queue)
     if local is not None and local.stop_policy is not StopPolicy.NONE:
         message = f"local queue {workload.local_queue} is stopped ({local.stop_policy.value})"
-        return Outside(Reason.INACTIVE, BlockerType.QUEUE_STOPPED, message, name)
+        yield Outside(Reason.INACTIVE, BlockerType.QUEUE_STOPPED, message, name)
     if queue.namespace_selector is None:
-        return Outside(Reason.MISCONFIGURED, BlockerType.NAMESPACE, f"queue {name} takes no namespace", name)
-    if not meets_all(queue.namespace_selector, workload.namespace_labels):
+        yield Outside(Reason.MISCONFIGURED, BlockerType.NAMESPACE, f"queue {name} takes no namespace", name)
+    elif not meets_all(queue.namespace_selector, workload.namespace_labels):
         message = f"queue {name} does not take namespace {workload.namespace}"
-        return Outside(Reason.MISCONFIGURED, BlockerType.NAMESPACE, message, name)
-    return None
+        yield Outside(Reason.MISCONFIGURED, BlockerType.NAMESPACE, message, name)
 
 
 def drained_by(workload: Workload, queue: str, configuration: Configuration) -> tuple[EvictionReason, str] | None:

@@ -9,7 +9,7 @@ try because a protection ends, by uid.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -26,7 +26,7 @@ from queue_manager.engine.decision import Admission, BlockerType, Reason
 from queue_manager.engine.flavors import Assignment
 from queue_manager.engine.fleet import Fleet, Occupancy
 from queue_manager.engine.limits import WHOLE, Counted, LimitHit, Tally, by_resource, parties_of
-from queue_manager.engine.outside import Outside, drained_by, outside_of
+from queue_manager.engine.outside import Outside, drained_by, outsides_of
 from queue_manager.engine.pending import Group, Parked, Pending
 from queue_manager.engine.prepared import Prepared, prepare
 from queue_manager.engine.quantities import added
@@ -389,8 +389,12 @@ class State:
         return prepared if grows is None or grows.admission is None else pinned(prepared, grows.admission)
 
     def outside(self, workload: Workload) -> Outside | None:
-        """What keeps a workload out of the order of its queue; None if it may take its place."""
-        return outside_of(workload, self.configuration, self.tree.broken)
+        """The first thing that keeps a workload out of the order of its queue; None if it may take its place."""
+        return next(self.outsides(workload), None)
+
+    def outsides(self, workload: Workload) -> Iterator[Outside]:
+        """All that keeps a workload out of the order of its queue."""
+        return outsides_of(workload, self.configuration, self.tree.broken)
 
     def watch_stop(self, record: Record) -> None:
         """Marks an admitted workload, or one for which room is held, that a stop policy wants gone."""

@@ -10,7 +10,7 @@ EMPTY   no usage at all: what a node could have at most.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from queue_manager.engine.configuration import Cell, CellQuota, Configuration, ResourceGroup
 from queue_manager.engine.undo import UndoLog
@@ -200,6 +200,25 @@ class QuotaTree:
             self._log.put(usage, cell, usage.get(cell, 0) - amount)
             amount = min(amount, stored_above)
             node = node.parent
+
+    def raise_quota(self, node: TreeNode, cell: Cell, amount: int) -> None:
+        """Raises the nominal quota of a node, revocable, with all that follows from it on the way to the root."""
+        quota = node.quotas.get(cell, CellQuota(0))
+        self._log.put(node.quotas, cell, replace(quota, nominal=quota.nominal + amount))
+        above: TreeNode | None = node
+        while above is not None and amount > 0:
+            subtree, local = above.subtree.get(cell, 0) + amount, above.local.get(cell, 0)
+            self._log.put(above.subtree, cell, subtree)
+            limit = above.quotas[cell].lending_limit if cell in above.quotas else None
+            if limit is not None:
+                kept = max(0, subtree - limit)
+                self._log.put(above.local, cell, kept)
+                for view in (NOW, FUTURE):
+                    used = above.usage[view].get(cell, 0)
+                    if above.parent is not None:
+                        self._remove(above.parent, cell, max(0, used - local) - max(0, used - kept), view)
+                amount -= kept - local
+            above = above.parent
 
     def fits(self, queue: TreeNode, charge: Charge, view: int) -> bool:
         """Whether the queue can take the whole charge."""

@@ -1,0 +1,154 @@
+"""An explanation is true: were nobody else waiting, a workload would start if all that it lists were granted, and not if
+one of it were withheld."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from hypothesis import given
+
+from queue_manager.engine.configuration import (
+    Cell,
+    CellQuota,
+    Configuration,
+    FlavorQuotas,
+    Node,
+    ResourceGroup,
+    StopPolicy,
+)
+from queue_manager.engine.decision import Blocker, BlockerType
+from queue_manager.engine.engine import Engine
+from queue_manager.engine.state import Phase
+from queue_manager.engine.workload import Workload
+from tests.engine.generate import batches, configurations, copy_of, engine_of, nodes, settle
+from tests.engine.test_properties import COMMON
+
+LATER = 1 << 50
+"""A time at which every backoff has ended."""
+SHORTAGES = (
+    BlockerType.QUOTA,
+    BlockerType.MAX_QUOTA,
+    BlockerType.FLAVOR,
+    BlockerType.TOPOLOGY,
+    BlockerType.QUEUE_STOPPED,
+    BlockerType.BACKOFF,
+)
+
+
+@dataclass
+class World:
+    """What an engine knows, to be changed as an explanation asks for it."""
+
+    engine: Engine
+    uid: str
+    configuration: Configuration = field(init=False)
+    nodes: dict[str, Node] = field(init=False)
+    now: int = 1 << 40
+
+    def __post_init__(self) -> None:
+        self.configuration = self.engine._state.configuration
+        self.nodes = dict(self.engine._state.fleet.nodes)
+
+    def admitted(self) -> bool:
+        """Whether the workload starts here, when nobody else waits."""
+        fresh = copy_of(self.engine)
+        for uid, record in list(fresh._state.records.items()):
+            if record.phase is Phase.WAITING and uid != self.uid:
+                fresh.remove_workload(uid)
+        fresh.configure(self.configuration)
+        for node in self.nodes.values():
+            fresh.upsert_node(node)
+        plans = settle(fresh, start=self.now)
+        return any(admission.uid == self.uid for plan in plans for admission in plan.admissions)
+
+    def grant(self, blocker: Blocker) -> None:
+        match blocker.type:
+            case BlockerType.QUOTA | BlockerType.MAX_QUOTA:
+                cell = Cell(blocker.flavor, blocker.resource)
+                self.configuration = raised(self.configuration, blocker.node, cell, blocker.missing)
+            case BlockerType.QUEUE_STOPPED:
+                self.lift_stop(blocker)
+            case BlockerType.BACKOFF:
+                self.now = LATER
+            case _:
+                raise AssertionError(f"nobody can grant {blocker}")
+
+    def lift_stop(self, blocker: Blocker) -> None:
+        c = self.configuration
+        if blocker.message.startswith("local queue"):
+            name = blocker.message.split()[2]
+            local = replace(c.local_queues[name], stop_policy=StopPolicy.NONE)
+            self.configuration = replace(c, local_queues={**c.local_queues, name: local})
+        else:
+            queue = replace(c.queues[blocker.node], stop_policy=StopPolicy.NONE)
+            self.configuration = replace(c, queues={**c.queues, blocker.node: queue})
+
+
+def raised(configuration: Configuration, node: str, cell: Cell, amount: int) -> Configuration:
+    """The configuration with the nominal quota of one cell of a queue or cohort raised."""
+    queue = configuration.queues.get(node)
+    if queue is not None:
+        groups = raised_in(queue.resource_groups, cell, amount)
+        return replace(configuration, queues={**configuration.queues, node: replace(queue, resource_groups=groups)})
+    cohort = configuration.cohorts[node]
+    groups = raised_in(cohort.resource_groups, cell, amount)
+    return replace(configuration, cohorts={**configuration.cohorts, node: replace(cohort, resource_groups=groups)})
+
+
+def raised_in(groups: tuple[ResourceGroup, ...], cell: Cell, amount: int) -> tuple[ResourceGroup, ...]:
+    for index, group in enumerate(groups):
+        for place, flavor in enumerate(group.flavors):
+            if flavor.flavor == cell.flavor and cell.resource in flavor.quotas:
+                old = flavor.quotas[cell.resource]
+                quotas = {**flavor.quotas, cell.resource: replace(old, nominal=old.nominal + amount)}
+                flavors = (*group.flavors[:place], replace(flavor, quotas=quotas), *group.flavors[place + 1 :])
+                return (*groups[:index], replace(group, flavors=flavors), *groups[index + 1 :])
+    quota = FlavorQuotas(cell.flavor, {cell.resource: CellQuota(amount)})
+    return (*groups, ResourceGroup((cell.resource,), (quota,)))
+
+
+def check(engine: Engine, uid: str) -> None:
+    """The explanation of one workload is complete and minimal."""
+    waiting = engine.explain(uid, 1 << 40)
+    assert waiting is not None
+    assert waiting.blockers
+    if any(blocker.type is BlockerType.QUEUE_INACTIVE for blocker in waiting.blockers):
+        return  # its queue does not exist
+    listed = [blocker for blocker in waiting.blockers if blocker.type in SHORTAGES]
+    assert granted(engine, uid, listed), f"{uid} waits although all of this is granted: {listed}"
+    for blocker in listed:
+        others = [other for other in listed if other is not blocker]
+        assert not granted(engine, uid, others), f"{uid} starts without {blocker} of {listed}"
+
+
+def granted(engine: Engine, uid: str, blockers: Sequence[Blocker]) -> bool:
+    world = World(engine, uid)
+    for blocker in blockers:
+        world.grant(blocker)
+    return world.admitted()
+
+
+def check_all(engine: Engine) -> None:
+    for uid, record in engine._state.records.items():
+        if record.phase is Phase.WAITING and not record.held:
+            check(engine, uid)
+        else:
+            assert engine.explain(uid, 1 << 40) is None
+
+
+@COMMON
+@given(configurations(topology=False), nodes(), batches(2, 8))
+def test_what_is_listed_is_what_is_lacking(c: Configuration, n: list[Node], b: list[Workload]) -> None:
+    engine = engine_of(c, n, [anywhere(workload) for workload in b])
+    settle(engine)
+    check_all(engine)
+
+
+def anywhere(workload: Workload) -> Workload:
+    """The workload without its wishes for nodes."""
+    groups = tuple(
+        replace(group, topology=None, pod_sets=tuple(replace(p, topology=None) for p in group.pod_sets))
+        for group in workload.pod_groups
+    )
+    return replace(workload, topology=None, pod_groups=groups)
