@@ -1,5 +1,5 @@
-"""An explanation is true: were nobody else waiting, a workload would start if all that it lists were granted, and not if
-one of it were withheld."""
+"""An explanation is true: were nobody else waiting, a workload would start if all that it lists were granted, and not
+if one thing of it were withheld."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from hypothesis import given
+from hypothesis import strategies as st
 
 from queue_manager.engine.configuration import (
     Cell,
     CellQuota,
     Configuration,
     FlavorQuotas,
+    LocalQueue,
     Node,
     ResourceGroup,
     StopPolicy,
@@ -143,6 +145,63 @@ def test_what_is_listed_is_what_is_lacking(c: Configuration, n: list[Node], b: l
     engine = engine_of(c, n, [anywhere(workload) for workload in b])
     settle(engine)
     check_all(engine)
+
+
+@COMMON
+@given(configurations(topology=False), batches(2, 8), st.data())
+def test_with_several_resource_groups_and_gangs_that_can_shrink(
+    c: Configuration, b: list[Workload], data: st.DataObject
+) -> None:
+    batch = [shrinkable(anywhere(workload), data) for workload in b]
+    engine = engine_of(split(c), [], batch)
+    settle(engine)
+    check_all(engine)
+
+
+@COMMON
+@given(configurations(topology=False), batches(2, 8), st.data())
+def test_what_is_stopped_or_backs_off_may_lack_more(c: Configuration, b: list[Workload], data: st.DataObject) -> None:
+    stops = st.sampled_from([StopPolicy.NONE, StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN])
+    queues = {name: replace(queue, stop_policy=data.draw(stops)) for name, queue in c.queues.items()}
+    local = {f"ns/{name}": LocalQueue("qa", data.draw(stops)) for name in ("one", "two")}
+    batch = [
+        replace(
+            anywhere(workload),
+            local_queue=data.draw(st.sampled_from(["", "ns/one", "ns/two"])),
+            not_before=data.draw(st.sampled_from([0, 0, LATER - 1])),
+        )
+        for workload in b
+    ]
+    engine = engine_of(c, [], batch)
+    settle(engine)
+    engine.configure(replace(c, queues=queues, local_queues=local))
+    settle(engine)
+    check_all(engine)
+
+
+def split(configuration: Configuration) -> Configuration:
+    """The configuration with a resource group for each resource."""
+
+    def groups(old: tuple[ResourceGroup, ...]) -> tuple[ResourceGroup, ...]:
+        return tuple(
+            ResourceGroup(
+                (resource,), tuple(FlavorQuotas(f.flavor, {resource: f.quotas[resource]}) for f in group.flavors)
+            )
+            for group in old
+            for resource in group.resources
+        )
+
+    queues = {n: replace(q, resource_groups=groups(q.resource_groups)) for n, q in configuration.queues.items()}
+    cohorts = {n: replace(q, resource_groups=groups(q.resource_groups)) for n, q in configuration.cohorts.items()}
+    return replace(configuration, queues=queues, cohorts=cohorts)
+
+
+def shrinkable(workload: Workload, data: st.DataObject) -> Workload:
+    """The workload with some pod sets that can be smaller."""
+    pod_sets = tuple(
+        replace(p, min_count=data.draw(st.none() | st.integers(1, p.count))) for p in workload.pod_groups[0].pod_sets
+    )
+    return replace(workload, pod_groups=(replace(workload.pod_groups[0], pod_sets=pod_sets),))
 
 
 def anywhere(workload: Workload) -> Workload:
