@@ -257,7 +257,8 @@ class Pass:
             if outcome in (Outcome.SKIPPED, Outcome.RESUMES):
                 skipped.append(nomination)
             progress = progress or outcome in (Outcome.DECIDED, Outcome.PARKED)
-            if outcome is Outcome.RESUMES and self._resumed < MOST_RESUMED:
+            goes_on = outcome is Outcome.RESUMES or (outcome is Outcome.SKIPPED and _next_flavors(nomination))
+            if resumes and goes_on and self._resumed < MOST_RESUMED:
                 resumed += 1
             if resumes:
                 self._remember_flavors(nomination, outcome)
