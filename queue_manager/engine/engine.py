@@ -32,18 +32,21 @@ class Engine:
     def configure(self, configuration: Configuration) -> None:
         """Replaces the configuration; running workloads stay charged even where they are over quota now."""
         self._state.configure(configuration)
+        self._state.settle_turns()
         self._final()
 
     def upsert_node(self, node: Node) -> None:
         """Adds a node or replaces what is known of it."""
         if self._state.fleet.upsert(node):
             self._state.nodes_changed = True
+            self._state.settle_turns()
             self._final()
 
     def remove_node(self, name: str) -> None:
         """Forgets a node; unknown names are ignored. Pods that are placed there still count if it comes back."""
         if self._state.fleet.remove(name):
             self._state.nodes_changed = True
+            self._state.settle_turns()
             self._final()
 
     def upsert_workload(self, workload: Workload) -> None:
@@ -61,7 +64,9 @@ class Engine:
             self._leave(record)
             record.workload = workload
             state.enqueue(record)
+            state.displaced.pop(record.uid, None)
         else:
+            before = record.standing[NOW]
             saved = workload.checkpointed_at != record.workload.checkpointed_at
             record.workload = workload
             state.count(record)
@@ -70,6 +75,8 @@ class Engine:
                 state.touch(record)  # it may be spared no longer
             state.watch_stop(record)
             state.regrow(record)
+            if record.standing[NOW] != before:
+                self._ended(record)
         self._final()
 
     def remove_workload(self, uid: str) -> None:
@@ -77,7 +84,9 @@ class Engine:
         record = self._state.records.get(uid)
         if record is not None:
             self._leave(record)
+            self._ended(record)
             self._state.clear(record)
+            self._state.displaced.pop(uid, None)
             del self._state.records[uid]
             self._final()
 
@@ -123,6 +132,7 @@ class Engine:
         """Marks an admitted workload as draining (evicted or finished, pods still there)."""
         record = self._state.records.get(uid)
         if record is not None and record.phase is Phase.ADMITTED:
+            self._ended(record)
             self._state.drain(record, "")
             self._final()
 
@@ -130,6 +140,7 @@ class Engine:
         """Its pods are gone: its charge and its nodes are free."""
         record = self._state.records.get(uid)
         if record is not None and record.phase is not Phase.WAITING:
+            self._ended(record)
             self._state.clear(record)
             self._state.enqueue(record)
             self._final()
@@ -211,6 +222,13 @@ class Engine:
             if queue.strict and queue.node is not None and record.group is not None:
                 self._state.dirty.add(queue.node.root)  # others may have had to stand back for it
             self._state.dequeue(record)
+
+    def _ended(self, record: Record) -> None:
+        """Something that a workload has comes free, and not because it had to make room for another one."""
+        standing = record.standing[NOW]
+        node = None if standing is None else self._state.tree.queues.get(standing.queue)
+        if node is not None and not record.evicted_by:
+            self._state.settle_turns(node.root)
 
     def _final(self) -> None:
         self._state.log.forget()

@@ -40,6 +40,7 @@ class FairPreemptionSearch(PreemptionSearch):
         super().__init__(state, record, charge, contested, placeable)
         self._fair = fair
         self._strict = state.configuration.policies.just_victims
+        self._taken: list[Taken] = []
 
     def find(self) -> list[Victim]:
         """The victims; empty if no set of candidates that may go makes enough room."""
@@ -79,7 +80,7 @@ class FairPreemptionSearch(PreemptionSearch):
     def _take(self, candidates: list[Candidate]) -> list[Taken]:
         """Takes candidates away until the workload fits; [] if that does not come about."""
         self._state.tree.add(self._node, self._charge, FUTURE)
-        taken: list[Taken] = []
+        taken = self._taken = []
         passed_over: list[Candidate] = []
         if self._first_strategy(candidates, taken, passed_over):
             return taken
@@ -148,24 +149,41 @@ class FairPreemptionSearch(PreemptionSearch):
 
         With the policy `just_victims`, only who takes of what is contested from others, at every level; and only if
         the preemptor's share is less than the other side's, so that two equal sides do not take turns. In the `final`
-        set, after others were spared, it may be as great.
+        set, after others were spared, it may be as great. Who was displaced itself evicts nobody for its share.
         """
         if self._strict and not self._valid(candidate, borrow=True):
             return False
         if strategy is None:
             return True
-        own, other = self._own_side(candidate), _side(candidate.node, candidate.meeting)
-        mine = share_of(own)
+        if self._strict and self._record.uid in self._state.displaced:
+            return False
+        other = _side(candidate.node, candidate.meeting)
+        mine = share_of(self._own_side(candidate))
         difference = compare(mine, share_of(other))
-        if strategy is FairStrategy.INITIAL_SHARE:
-            return difference <= 0 if final else difference < 0
-        if self._strict and not final and difference >= 0:
+        if difference > 0 or (
+            difference == 0 and (self._strict or strategy is FairStrategy.INITIAL_SHARE) and not final
+        ):
             return False
         mark = self._state.log.mark()
         self._remove(candidate)
-        without = share_of(other)
+        lawful = strategy is FairStrategy.INITIAL_SHARE or compare(mine, share_of(other)) <= 0
+        lawful = lawful and not (self._strict and self._comes_back(candidate, other))
         self._state.log.revert(mark)
-        return compare(mine, without) <= 0
+        return lawful
+
+    def _comes_back(self, last: Candidate, side: TreeNode) -> bool:
+        """Whether its own quota would let someone back in who was taken from a queue, now that `last` is gone, too.
+
+        Taken are whole workloads, so that less can be left than a queue is entitled to.
+        """
+        gone = [t.candidate for t in self._taken if t.candidate.node is last.node and t.candidate is not last]
+        for candidate in (*gone, last):
+            standing = candidate.record.standing[FUTURE]
+            assert standing is not None
+            for node in {last.node, side}:
+                if not any(node.borrowing_with(cell, standing.charge.get(cell, 0), FUTURE) for cell in self._contested):
+                    return True
+        return False
 
     def _own_side(self, candidate: Candidate) -> TreeNode:
         return _side(self._node, candidate.meeting)
@@ -207,6 +225,7 @@ class FairPreemptionSearch(PreemptionSearch):
         """Whether each may go by its rule when those before it are gone, and nobody else."""
         mark = self._state.log.mark()
         self._state.tree.add(self._node, self._charge, FUTURE)
+        self._taken = []
         just = True
         for each in taken:
             candidate = each.candidate
@@ -216,6 +235,7 @@ class FairPreemptionSearch(PreemptionSearch):
                 )
             if not just:
                 break
+            self._taken.append(each)
             self._remove(candidate)
         self._state.log.revert(mark)
         return just

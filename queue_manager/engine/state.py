@@ -172,6 +172,7 @@ class State:
         self.nodes_changed = False
         self.now = 0
         self.retries: dict[str, int] = {}
+        self.displaced: dict[str, Record] = {}
 
     # ---- standing
 
@@ -419,6 +420,20 @@ class State:
         """Workloads of a queue for which room is held, in its order."""
         found = [record for record in self.holders.values() if record.workload.queue == queue.name]
         return sorted(found, key=lambda record: record.order)
+
+    # ---- who made room for others
+
+    def displace(self, record: Record) -> None:
+        """A workload had to make room for another one: until something in its tree ends otherwise, or the configuration
+        or the cluster changes, it evicts nobody for its share. So workloads do not take turns for ever."""
+        self.log.put(self.displaced, record.uid, record)
+
+    def settle_turns(self, root: TreeNode | None = None) -> None:
+        """Something has changed from outside in a tree, or in all of them: who was displaced may try again."""
+        for uid, record in list(self.displaced.items()):
+            node = self.tree.queues.get(record.workload.queue)
+            if root is None or node is None or node.root is root:
+                self.log.drop(self.displaced, uid)
 
     # ---- steps of a life
 
