@@ -225,6 +225,7 @@ def _queue(
         weight_milli(spec.fair_sharing.weight),
         _why_inactive(groups, flavors, topologies) or _cycle_above(spec.cohort, tree),
         _limits(spec.limits),
+        tuple(engine.AdmissionCheck(check.name, tuple(check.on_flavors)) for check in spec.admission_checks),
     )
 
 

@@ -27,6 +27,18 @@ def resource_name(resource: str) -> str:
     return resource.rpartition("/")[2]
 
 
+def duration(microseconds: int) -> str:
+    """`1h30m`, `45s`, `1.5s`: exact to the millisecond, without what is zero."""
+    left, parts = microseconds // 1000, []
+    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m")):
+        if left >= size:
+            parts.append(f"{left // size}{unit}")
+            left %= size
+    if left or not parts:
+        parts.append(f"{left / 1000:.3f}".rstrip("0").rstrip(".") + "s")
+    return "".join(parts)
+
+
 def age(since: datetime, now: datetime) -> str:
     """`5s`, `12m`, `3h`, `4d`: the largest unit of which there are at least two, else the next."""
     seconds = max(0, int((now - since) / timedelta(seconds=1)))

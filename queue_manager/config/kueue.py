@@ -22,11 +22,14 @@ KINDS = {
     "WorkloadPriorityClass": "PriorityClass",
     "Topology": "Topology",
 }
-NOT_CONFIGURATION = {"Workload": "workloads come from jobs"}
-NO_COUNTERPART = {"AdmissionCheck", "ProvisioningRequestConfig", "MultiKueueConfig", "MultiKueueCluster"}
+NOT_CONFIGURATION = {
+    "Workload": "workloads come from jobs",
+    "AdmissionCheck": "a check is its name in a queue's spec.admissionChecks; it answers by PUT to a workload's checks",
+}
+NO_COUNTERPART = {"ProvisioningRequestConfig", "MultiKueueConfig", "MultiKueueCluster"}
 
 _OLD_FUNGIBILITY = {"Borrow": "MayStopSearch", "Preempt": "MayStopSearch"}  # names of v1beta1
-_UNSUPPORTED_QUEUE = ("admissionChecks", "admissionChecksStrategy", "admissionScope", "concurrentAdmissionPolicy")
+_UNSUPPORTED_QUEUE = ("admissionScope", "concurrentAdmissionPolicy")
 _PLUMBING = frozenset(
     {
         *("cacheNamespace", "clientConnection", "controller", "featureGates", "gracefulShutdownTimeout", "health"),
@@ -86,6 +89,22 @@ def _cluster_queue(spec: LinedDict, warnings: Warnings) -> None:
             value = fungibility.get(name)
             if isinstance(value, str) and value in _OLD_FUNGIBILITY:
                 fungibility[name] = _OLD_FUNGIBILITY[value]
+
+
+def join_checks(spec: LinedDict) -> None:
+    """Rewrites the checks of a queue, ours or Kueue's, in place: `admissionChecksStrategy.admissionChecks`, or plain
+    names (v1beta1), become one list `admissionChecks`."""
+    strategy = spec.get("admissionChecksStrategy")
+    names = spec.get("admissionChecks")
+    if isinstance(strategy, LinedDict) and isinstance(strategy.get("admissionChecks"), LinedList) and not names:
+        spec["admissionChecks"] = strategy["admissionChecks"]
+        spec.lines["admissionChecks"] = spec.lines.get("admissionChecksStrategy", spec.line)
+        del spec["admissionChecksStrategy"]
+    elif isinstance(names, LinedList):
+        for index, name in enumerate(names):
+            if isinstance(name, str):
+                names[index] = LinedDict(spec.line)
+                names[index]["name"] = name
 
 
 def _resource_flavor(spec: LinedDict) -> None:

@@ -228,6 +228,13 @@ class Limits(Model):
     checkpoint_grace: Duration | None = None
 
 
+class AdmissionCheck(Model):
+    """Something outside that has to agree before a workload starts; `onFlavors` empty: whatever its flavors."""
+
+    name: Annotated[Text, Field(min_length=1)]
+    on_flavors: list[Text] = []
+
+
 class QueueSpec(Model):
     """`namespaceSelector` left out selects no namespace, `{}` every one, as in Kueue."""
 
@@ -239,6 +246,7 @@ class QueueSpec(Model):
     flavor_fungibility: FlavorFungibility = FlavorFungibility()
     stop_policy: StopPolicyName = "None"
     fair_sharing: FairSharing = FairSharing()
+    admission_checks: Annotated[list[AdmissionCheck], Field(max_length=64)] = []
     limits: Limits = Limits()
 
 

@@ -169,6 +169,8 @@ def _rename_aliases(document: Document, collector: _Collector) -> None:
     spec = content.get("spec")
     if not isinstance(spec, LinedDict):
         return
+    if content["kind"] == "Queue":
+        kueue.join_checks(spec)
     for alias, name in _ALIASES.get(content["kind"], {}).items():
         if alias not in spec:
             continue

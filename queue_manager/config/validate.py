@@ -115,6 +115,7 @@ def _queue(item: Queue, context: _Context) -> Iterator[Finding]:
     yield from _weight(spec.fair_sharing.weight)
     if spec.namespace_selector is not None:
         yield from _selector(spec.namespace_selector)
+    yield from _checks(item)
     borrow = spec.preemption.borrow_within_cohort
     if borrow.policy != "Never" and spec.preemption.reclaim_within_cohort == "Never":
         path = ("spec", "preemption", "borrowWithinCohort", "policy")
@@ -126,6 +127,22 @@ def _queue(item: Queue, context: _Context) -> Iterator[Finding]:
     if borrow.max_priority_threshold is not None and borrow.policy == "Never":
         path = ("spec", "preemption", "borrowWithinCohort", "maxPriorityThreshold")
         yield path, "has no effect while the policy is Never", "set policy to LowerPriority"
+
+
+def _checks(item: Queue) -> Iterator[Finding]:
+    flavors = {flavor.name for group in item.spec.resource_groups for flavor in group.flavors}
+    seen: set[str] = set()
+    for index, check in enumerate(item.spec.admission_checks):
+        path: Path = ("spec", "admissionChecks", index)
+        if problem := check_name(check.name):
+            yield (*path, "name"), problem, ""
+        if check.name in seen:
+            yield (*path, "name"), f"check {check.name!r} is listed twice", "name all its flavors in one entry"
+        seen.add(check.name)
+        for place, flavor in enumerate(check.on_flavors):
+            if flavor not in flavors:
+                message = f"the queue has no flavor {flavor!r}"
+                yield (*path, "onFlavors", place), message, nearest_or_list(flavor, flavors, "flavor")
 
 
 def _cohort_name(field: str, name: str) -> Iterator[Finding]:
@@ -296,7 +313,7 @@ def _without_effect(item: ConfigObject) -> Iterator[Problem]:
     if isinstance(item, Settings):
         unused += [("spec", "admissionFairSharing")] if spec.admission_fair_sharing else []
         unset = type(spec)()
-        unused += [("spec", "waitForPodsReady")] if spec.wait_for_pods_ready != unset.wait_for_pods_ready else []
+        unused += [("spec", "waitForPodsReady", "blockAdmission")] if spec.wait_for_pods_ready.block_admission else []
         unused += [("spec", "kueueLabels")] if spec.kueue_labels != unset.kueue_labels else []
         unused += [("spec", "userMayOverride")] if spec.user_may_override else []
     if isinstance(item, RoleBinding):

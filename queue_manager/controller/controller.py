@@ -19,6 +19,7 @@ from queue_manager.controller.leader import RENEW, DatabaseLease, KubernetesLeas
 from queue_manager.controller.term import Term
 from queue_manager.controller.timed import timed_jobs
 from queue_manager.store.listen import listen
+from queue_manager.store.notify import CONFIGURATION, INSTRUCTIONS
 from queue_manager.store.records import StaleEpoch
 from queue_manager.store.store import Store
 
@@ -68,7 +69,7 @@ class Controller:
         self._in_thread = in_thread or one_thread()
         self._lease_thread = in_thread or one_thread()
         self._lease = DatabaseLease(store, holder, self._clock, self._lease_thread, virtual=virtual)
-        self._hints = hints or partial(listen, store)
+        self._hints = hints or partial(listen, store, (CONFIGURATION, INSTRUCTIONS))
         self._timed = timed
         self._kubernetes_lease = (
             KubernetesLease(cluster, lease_namespace, "queue-manager-controller", holder, self._clock)
@@ -158,8 +159,10 @@ class Controller:
 
     async def _listen(self, term: Term) -> None:
         async for channel in self._hints():
-            if channel == "queue_manager_configuration":
+            if channel == CONFIGURATION:
                 term.configuration_changed()
+            elif channel == INSTRUCTIONS:
+                term.instructions_given()
 
 
 def _flat(group: BaseExceptionGroup[BaseException]) -> list[str]:

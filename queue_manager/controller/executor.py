@@ -227,7 +227,7 @@ class Executors:
         kind = self._brain.kind_of(row)
         if row.state is State.STARTING:
             return kind.next_start(obj, self._brain.placement_of(row), self._brain.lookup, refused=refused)
-        drained = row.admission is None
+        drained = row.state is not State.DRAINING
         return kind.next_stop(obj, self._brain.lookup, drained=drained, refused=refused)
 
     async def _perform(self, row: WorkloadRow, write: Write, obj: Object, refused: str) -> tuple[Object | None, str]:

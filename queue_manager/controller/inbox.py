@@ -25,6 +25,7 @@ from queue_manager.cluster.port import (
 from queue_manager.controller.news import differs
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.pod_table import read_pod
+from queue_manager.controller.timers import Timers
 from queue_manager.controller.view import is_of_a_pod
 from queue_manager.kinds.registry import KINDS
 from queue_manager.store.records import State, WorkloadRow
@@ -47,6 +48,7 @@ class Inbox:
         self._clock = clock
         self._later: set[str] = set()
         self._later_at = 0.0
+        self.timers = Timers()
         self._later_pauses = Backoff(random, first=1.0, greatest=LONGEST_PAUSE)
         self._drains_at = 0.0
 
@@ -154,10 +156,14 @@ class Inbox:
         if self._later and now >= self._later_at:
             self.workloads |= self._later
             self._later.clear()
+        self.workloads |= self.timers.due(self._clock.now()) & self._picture.rows.keys()
         if now >= self._drains_at:
             self._drains_at = now + LONGEST_PAUSE
             self.touch_where(lambda row: row.state is State.DRAINING)
 
     def pause(self) -> float:
         """Seconds until something is to be looked at again, a minute at most."""
-        return min(LONGEST_PAUSE, self._later_at - self._clock.monotonic()) if self._later else LONGEST_PAUSE
+        pause = min(LONGEST_PAUSE, self._later_at - self._clock.monotonic()) if self._later else LONGEST_PAUSE
+        if (when := self.timers.next()) is not None:
+            pause = min(pause, (when - self._clock.now()).total_seconds() + 0.001)
+        return pause

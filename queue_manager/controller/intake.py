@@ -11,6 +11,7 @@ from queue_manager.config.compiled import Compiled
 from queue_manager.controller.times import parse_time
 from queue_manager.engine.selectors import meets_all
 from queue_manager.engine.workload import PodGroup
+from queue_manager.kinds.annotations import max_run_time
 from queue_manager.kinds.kind import (
     MANAGED_LABEL,
     PREFIX,
@@ -22,6 +23,7 @@ from queue_manager.kinds.kind import (
     Unresolvable,
 )
 from queue_manager.store.records import State, WorkloadRow
+from queue_manager.store.wishes import STICKY_HOLDS
 
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 DEFAULT_LOCAL_QUEUE = "default"
@@ -70,6 +72,7 @@ class Intake:
             message=problem,
         )
         try:
+            row = replace(row, max_run_time=max_run_time(obj))
             resolved = kind.resolve(obj, self.lookup)
         except Unresolvable as problem_of_object:
             message = (
@@ -160,6 +163,10 @@ def merged(old: WorkloadRow, new: WorkloadRow) -> WorkloadRow | None:
         message=message,
         attempt=old.attempt,
         not_before=old.not_before,
+        requeues=old.requeues,
+        requeued_at=old.requeued_at,
+        past_run_time=old.past_run_time,
+        checks=old.checks,
         version=old.version,
         after_drain=old.after_drain,
         admission=old.admission,
@@ -169,12 +176,13 @@ def merged(old: WorkloadRow, new: WorkloadRow) -> WorkloadRow | None:
     return None if result == old else result
 
 
-STICKY_HOLDS = frozenset({"SuspendedByUser", "HeldByOperator"})
-"""Holds that end only by a person's wish."""
-
-
 def resolved_again(row: WorkloadRow, resolved: Resolved) -> bool:
     """Whether the object still asks for what the row was admitted with (pod counts and requests)."""
-    return [(p.name, p.count, dict(p.requests)) for g in row.pod_groups for p in g.pod_sets] == [
-        (p.name, p.count, dict(p.requests)) for g in resolved.pod_groups for p in g.pod_sets
+    return same_pods(row.pod_groups, resolved.pod_groups)
+
+
+def same_pods(one: tuple[PodGroup, ...], other: tuple[PodGroup, ...]) -> bool:
+    """Whether both ask for equally many pods of the same requests."""
+    return [(p.name, p.count, dict(p.requests)) for g in one for p in g.pod_sets] == [
+        (p.name, p.count, dict(p.requests)) for g in other for p in g.pod_sets
     ]

@@ -6,10 +6,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from queue_manager.controller.controller import Controller
+from queue_manager.controller.counters import READY_BUCKETS
 from queue_manager.controller.term import Term
 from queue_manager.engine.configuration import Cell, ResourceGroup
 
@@ -47,6 +48,7 @@ class ControllerCollector(Collector):
         yield GaugeMetricFamily(PREFIX + "epoch", "Epoch of the leader's lease", value=term.epoch)
         yield from _workloads(term)
         yield from _cells(term)
+        yield from _lifecycle(term)
         yield from _progress(term)
 
 
@@ -86,13 +88,36 @@ def _nominal(groups: tuple[ResourceGroup, ...]) -> Iterator[tuple[Cell, int]]:
                 yield Cell(flavor.flavor, resource), quota.nominal
 
 
+def _lifecycle(term: Term) -> Iterator[Metric]:
+    counters = term.counters
+    evictions = CounterMetricFamily(PREFIX + "evictions", "Workloads evicted", labels=["reason", "cause"])
+    for (reason, cause), count in sorted(counters.evictions.items()):
+        evictions.add_metric([reason, cause], count)
+    yield evictions
+    deactivations = CounterMetricFamily(PREFIX + "deactivations", "Workloads deactivated", labels=["cause"])
+    for cause, count in sorted(counters.deactivations.items()):
+        deactivations.add_metric([cause], count)
+    yield deactivations
+    waits = HistogramMetricFamily(PREFIX + "ready_wait_seconds", "From the admission until all pods were ready")
+    total, buckets = 0, []
+    for bound in (*READY_BUCKETS, None):
+        total += counters.ready_waits[bound]
+        buckets.append(("+Inf" if bound is None else str(float(bound)), total))
+    waits.add_metric([], buckets, counters.ready_seconds)
+    yield waits
+    waiting = GaugeMetricFamily(PREFIX + "checks_waiting", "Reserved workloads that wait for a check", labels=["check"])
+    names = [name for row in term.picture.rows.values() for name in term.reconciler.waits_for(row)]
+    for name, count in sorted(Counter(names).items()):
+        waiting.add_metric([name], count)
+    yield waiting
+
+
 def _progress(term: Term) -> Iterator[Metric]:
     counters = term.counters
     for name, help_text, value in (
         ("cycles", "Passes of the leader's loop", counters.cycles),
         ("cycle_seconds", "Seconds spent in passes", counters.cycle_seconds),
         ("admissions", "Workloads admitted", counters.admissions),
-        ("evictions", "Workloads evicted", counters.evictions),
         ("lost_rows", "Rows that changed under a commit and were read again", counters.lost),
     ):
         yield CounterMetricFamily(PREFIX + name, help_text, value=value)

@@ -136,6 +136,7 @@ class Picture:
             user=row.user,
             topology=row.topology,
             not_before=to_microseconds(row.not_before) if row.not_before else 0,
+            requeued=to_microseconds(row.requeued_at) if row.requeued_at else 0,
             namespace_labels=self.intake.namespace_labels(row.namespace),
             local_queue=f"{row.namespace}/{row.local_queue}",
         )

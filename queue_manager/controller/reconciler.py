@@ -15,8 +15,11 @@ from queue_manager.cluster.clock import Clock
 from queue_manager.cluster.port import NODES, TRAIN_JOBS, ApiError, Object
 from queue_manager.controller.executor import Executors
 from queue_manager.controller.explanations import unknown_queue
-from queue_manager.controller.intake import merged, with_reclaimed
+from queue_manager.controller.instructions import Instructions
+from queue_manager.controller.intake import merged, same_pods, with_reclaimed
+from queue_manager.controller.lifecycle import Rules, open_checks, overdue, rules_for
 from queue_manager.controller.lost_nodes import given_up
+from queue_manager.controller.obey import obey
 from queue_manager.controller.picture import KIND_OF, Picture
 from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.transitions import (
@@ -24,6 +27,7 @@ from queue_manager.controller.transitions import (
     admit,
     annotate,
     decide,
+    drain,
     entries,
     event,
     loans,
@@ -46,6 +50,7 @@ class Reconciler:
 
     def __init__(self, picture: Picture, executors: Executors, clock: Clock, touch: Callable[[str], None]) -> None:
         self.adopting = False
+        self.instructions = Instructions()
         self._picture = picture
         self._executors = executors
         self._clock = clock
@@ -111,7 +116,10 @@ class Reconciler:
         if uid in self._refused and row.state is State.STARTING and facts.exists and facts.finished is None:
             failures = self._refusals[uid] = self._refusals.get(uid, 0) + 1
             return start_refused(row, self._refused.pop(uid), facts, failures - 1)
-        change = decide(row, facts)
+        rules = self._rules(row)
+        if (change := self._instructed(row, facts, rules)) is not None:
+            return change
+        change = decide(row, facts) or overdue(row, facts, rules)
         if change is not None or obj is None:
             return change
         if row.state is State.DRAINING and (trouble := self._stop_troubles.pop(uid, "")):
@@ -122,7 +130,37 @@ class Reconciler:
             return change
         if row.state in (State.STARTING, State.RUNNING):
             return self._loan(row, obj, kind)
+        if row.state in (State.RESERVED, State.DEACTIVATED) and not kind.is_suspended(obj):
+            self._executors.submit(sync(row))
+        return self._changed_while_reserved(row, obj, kind, facts) if row.state is State.RESERVED else None
+
+    def _rules(self, row: WorkloadRow) -> Rules:
+        compiled = self._picture.compiled
+        queue = row.admission.admission.queue if row.admission is not None else row.queue
+        return rules_for(row, compiled.settings, compiled.configuration.queues.get(queue))
+
+    def waits_for(self, row: WorkloadRow) -> list[str]:
+        """The checks that a reserved workload waits for."""
+        return open_checks(row.checks, self._rules(row).checks) if row.state is State.RESERVED else []
+
+    def _instructed(self, row: WorkloadRow, facts: Facts, rules: Rules) -> Change | None:
+        """Carries out the next instruction; the job's own end goes before."""
+        while (instruction := self.instructions.first(row.uid)) is not None:
+            if not facts.exists or facts.finished is not None:
+                return None
+            if (change := obey(row, instruction, facts, rules)) is not None:
+                return replace(change, instructions=(instruction.id,))
+            log.info("nothing to do", workload=row.uid, wish=instruction.wish.value, state=row.state.value)
+            self.instructions.drop(instruction)
         return None
+
+    def _changed_while_reserved(self, row: WorkloadRow, obj: Object, kind: Kind, facts: Facts) -> Change | None:
+        """Its quota was reserved for what it asked for then: it queues again for what it asks for now."""
+        fresh = self._picture.intake.read(obj, kind)
+        if fresh.queue == row.queue and same_pods(fresh.pod_groups, row.pod_groups):
+            return None
+        message = "Its reservation is given up: its job asks for something else now"
+        return drain(row, facts, State.WAITING, "JobChanged", message, event_reason="Evicted")
 
     def _lost_placement(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
         try:
@@ -158,6 +196,7 @@ class Reconciler:
             managed=self._picture.intake.is_managed(obj),
             charge=self._picture.engine.charge_of(row.uid),
             lost_nodes=self._lost_nodes(row, obj, now),
+            ready=row.state is State.RUNNING and kind.pods_ready(obj, self._picture.view),
         )
 
     def _lost_nodes(self, row: WorkloadRow, obj: Object | None, now: datetime) -> tuple[str, ...]:
@@ -280,5 +319,6 @@ class Reconciler:
 
     def forget(self, uid: str) -> None:
         """The row is gone."""
+        self.instructions.forget(uid)
         for told in (self._refused, self._refusals, self._stop_troubles, self._told_troubles):
             told.pop(uid, None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from random import Random
 from typing import Any, TypeVar
@@ -19,10 +19,12 @@ from sqlalchemy.exc import DataError, IntegrityError
 from queue_manager.cluster.clock import Clock
 from queue_manager.cluster.port import NODES, PODS, TRAIN_JOBS, Cluster, Object, Resource
 from queue_manager.config.compiled import compile_objects
+from queue_manager.controller.counters import Counters
 from queue_manager.controller.executor import Executors
 from queue_manager.controller.explanations import explanation_of
-from queue_manager.controller.inbox import Inbox
+from queue_manager.controller.inbox import LONGEST_PAUSE, Inbox
 from queue_manager.controller.intake import resolved_again
+from queue_manager.controller.lifecycle import next_look
 from queue_manager.controller.news import differs
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.reasons import Reasons
@@ -53,18 +55,6 @@ SETTLE = 0.1
 """Seconds in which actions that are done are gathered before they are taken out of the outbox."""
 HOPELESS = frozenset({Reason.EXCEEDS_MAX_QUOTA, Reason.NO_MATCHING_FLAVOR, Reason.MISCONFIGURED, Reason.INACTIVE})
 """Reasons that no end of another job will change: somebody has to do something, so an event says so."""
-
-
-@dataclass
-class Counters:
-    """What happened in this term, for metrics."""
-
-    cycles: int = 0
-    cycle_seconds: float = 0.0
-    last_seconds: float = 0.0
-    admissions: int = 0
-    evictions: int = 0
-    lost: int = 0
 
 
 class Term:
@@ -98,6 +88,9 @@ class Term:
         self._in_thread = in_thread
         self._valid = valid
         self._reload = True
+        self._asked = True
+        self._asked_at = 0.0
+        self._back: set[str] = set()
         self._left_over: list[OutboxEntry] = []
         self._nodes_to_save: set[str] = set()
 
@@ -197,6 +190,7 @@ class Term:
         await self._load_configuration()
         for row in await self._db(self._store.load_workloads):
             self.picture.rows[row.uid] = row
+            self._time(row)
         self._left_over.extend(await self._db(self._store.pending_outbox))
         # Nodes that went while nobody led are still in the store.
         self._nodes_to_save.update(node.name for node in await self._db(self._store.load_nodes))
@@ -213,6 +207,18 @@ class Term:
         revision, objects = await self._db(self._store.load_configuration)
         self.picture.configure(compile_objects(objects, revision))
         self.reasons.something_happened()
+        for row in self.picture.rows.values():
+            self._time(row)
+
+    def _time(self, row: WorkloadRow) -> None:
+        """Sees to it that the workload is looked at when time alone may change it."""
+        self.inbox.timers.put(row.uid, next_look(row, self.picture.compiled.settings))
+
+    async def _read_instructions(self) -> None:
+        self._asked = False
+        self._asked_at = self._clock.monotonic()
+        pending = await self._db(self._store.pending_instructions)
+        self.inbox.workloads |= self.reconciler.instructions.read(pending, self.picture.rows.keys())
 
     def _begin(self) -> None:
         """All caches are filled: tell the engine everything, then look at every object and every row once."""
@@ -233,12 +239,21 @@ class Term:
         started = self._clock.monotonic()
         if self._reload:
             await self._load_configuration()
-            self.inbox.touch_where(lambda row: row.state in (State.WAITING, State.HELD))
+            self.inbox.touch_where(lambda row: row.state in (State.WAITING, State.HELD, State.RESERVED))
             if self.reconciler.adopting:
                 self.inbox.sweep()
+        if self._asked or self._clock.monotonic() >= self._asked_at + LONGEST_PAUSE:
+            await self._read_instructions()
         self.inbox.take_due()
         self._refresh_nodes()
-        await self._reconcile()
+        await self._reconcile(self.inbox.take())
+        if self._back:
+            # Who waits again may ask for something else by now: that is read before it can be admitted.
+            back, self._back = sorted(self._back), set()
+            await self._reconcile(back)
+        if useless := self.reconciler.instructions.useless:
+            await self._db(self._store.drop_instructions, self.epoch, tuple(useless))
+            useless.clear()
         if self.reconciler.adopting and not self.inbox.has_later and self.picture.compiled.configuration.queues:
             await self._db(self._store.put_fact, "adopted", {"at": self._clock.now().isoformat()})
             self.reconciler.adopting = False
@@ -279,6 +294,11 @@ class Term:
         self._reload = True
         self.inbox.events.set()
 
+    def instructions_given(self) -> None:
+        """The store has a new instruction."""
+        self._asked = True
+        self.inbox.events.set()
+
     # --- nodes and pods -----------------------------------------------------------------------------------------
 
     def _refresh_nodes(self) -> None:
@@ -313,9 +333,8 @@ class Term:
 
     # --- rows and objects ---------------------------------------------------------------------------------------
 
-    async def _reconcile(self) -> None:
+    async def _reconcile(self, uids: Sequence[str]) -> None:
         """Follows what the cluster shows: new jobs, changed jobs, starts confirmed, ends, drains."""
-        uids = self.inbox.take()
         failed = await self.reconciler.read_snapshots(uids)
         changes = []
         for uid in uids:
@@ -408,7 +427,6 @@ class Term:
         for eviction in plan.evictions:
             row = self.picture.rows.get(eviction.uid)
             if row is not None and eviction.uid in committed.versions:
-                self.counters.evictions += 1
                 name, reason = f"{row.namespace}/{row.name}", eviction.reason.value
                 log.info("evicted", workload=row.uid, name=name, reason=reason, by=eviction.by)
         for admission in plan.admissions:
@@ -434,6 +452,9 @@ class Term:
         for change in changes:
             uid = change.row.uid
             if uid not in committed.lost:
+                self.counters.count(self.picture.rows.get(uid), change.row)
+                if change.instructions and self.reconciler.instructions.done(uid, change.instructions):
+                    self.inbox.touch(uid)
                 self._apply(replace(change.row, version=committed.versions[uid]), planned=planned)
         rows = {change.row.uid: change.row for change in changes}
         for entry in committed.outbox:
@@ -450,6 +471,7 @@ class Term:
                 self.picture.tell_engine(old, row)
                 self.picture.rows[uid] = row
                 self.picture.pods.charge(uid, row.state in CHARGED)
+                self._time(row)
             self.inbox.touch(uid)
 
     def _apply(self, row: WorkloadRow, *, planned: bool) -> None:
@@ -460,6 +482,9 @@ class Term:
             self._forget(row.uid)
             return
         self.picture.rows[row.uid] = row
+        self._time(row)
+        if row.state is State.WAITING and old is not None and old.state is not State.WAITING:
+            self._back.add(row.uid)
         if old is None:
             for pod in self.picture.pods.pods_of(row.uid):
                 self.picture.place_pod(pod, row.uid)
@@ -476,6 +501,7 @@ class Term:
 
     def _forget(self, uid: str) -> None:
         self.picture.forget(uid)
+        self.inbox.timers.put(uid, None)
         self.reconciler.forget(uid)
         self.executors.forget(uid)
 

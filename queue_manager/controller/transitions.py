@@ -14,22 +14,26 @@ from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Admission, Eviction, EvictionReason
 from queue_manager.engine.workload import PodGroup
 from queue_manager.kinds.kind import Finished, Outcome
+from queue_manager.store.deadlines import run_time
 from queue_manager.store.records import (
     Action,
     AdmissionRow,
     Change,
+    Check,
+    CheckState,
     LedgerEntry,
     LedgerState,
     OutboxEntry,
     State,
     WorkloadRow,
 )
+from queue_manager.store.wishes import SUSPENDED_BY_USER
 
-SUSPENDED_BY_USER = "SuspendedByUser"
 START_REFUSED = "StartRefused"
 STOP_REFUSED = "StopRefused"
 PLACEMENT_LOST = "PlacementLost"
 NODES_LOST = "NodesLost"
+WAITING_FOR_CHECKS = "WaitingForChecks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ class Facts:
     `exists`: the job object is there. `placed`: it is unsuspended with the placement of the row's admission.
     `live_pods`: pods that have not ended, terminating ones included. `drained`: no pod is left and none can come.
     `charge`: what the workload is charged now, loans taken off. `lost_nodes`: all pods that are left are on these, and
-    nobody waits for them any longer.
+    nobody waits for them any longer. `ready`: all pods that can run by now are ready or done.
     """
 
     now: datetime
@@ -52,15 +56,7 @@ class Facts:
     managed: bool = True
     charge: Mapping[Cell, int] = field(default_factory=dict)
     lost_nodes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What intake read from the object: the row as it would be if it arrived now, and why it can't be queued, if so."""
-
-    row: WorkloadRow
-    problem: str = ""
-    messages: Sequence[str] = field(default_factory=tuple)
+    ready: bool = False
 
 
 def event(row: WorkloadRow, reason: str, message: str, *, warning: bool = False) -> OutboxEntry:
@@ -91,22 +87,39 @@ def loans(full: Mapping[Cell, int], charge: Mapping[Cell, int]) -> tuple[LedgerE
 
 
 def admit(row: WorkloadRow, admission: Admission, now: datetime) -> Change:
-    """waiting -> starting: the whole workload, charged from this commit on."""
+    """waiting -> starting: the whole workload, charged from this commit on. With checks that are not ready yet it is
+    reserved: charged, and not started."""
     attempt = row.attempt + 1
+    checks = forgotten(row.checks, CheckState.RETRY)
+    ready = {check.name for check in checks if check.state is CheckState.READY}
+    open_checks = [name for name in admission.checks if name not in ready]
+    checked_at = now if admission.checks and not open_checks else None
     admitted = replace(
         row,
-        state=State.STARTING,
+        state=State.RESERVED if open_checks else State.STARTING,
         attempt=attempt,
-        reason="",
-        message="",
+        reason=WAITING_FOR_CHECKS if open_checks else "",
+        message=f"Its quota is reserved; it starts once these checks are ready: {', '.join(open_checks)}"
+        if open_checks
+        else "",
         not_before=None,
         after_drain=None,
-        admission=AdmissionRow(attempt=attempt, admission=admission, admitted_at=now),
+        checks=checks,
+        admission=AdmissionRow(attempt=attempt, admission=admission, admitted_at=now, checked_at=checked_at),
     )
-    return Change(
-        row=admitted,
-        ledger=entries(admission.charge, LedgerState.RESERVED),
-        outbox=(sync(admitted), event(admitted, "Admitted", describe_admission(admission))),
+    words = describe_admission(admission)
+    outbox = (
+        (event(admitted, "QuotaReserved", f"{admitted.message}. {words}"), annotate(admitted))
+        if open_checks
+        else (sync(admitted), event(admitted, "Admitted", words))
+    )
+    return Change(row=admitted, ledger=entries(admission.charge, LedgerState.RESERVED), outbox=outbox)
+
+
+def forgotten(checks: tuple[Check, ...], state: CheckState) -> tuple[Check, ...]:
+    """Checks of which an answer counts no longer: they are pending again, their retries are still counted."""
+    return tuple(
+        replace(check, state=CheckState.PENDING, message="") if check.state is state else check for check in checks
     )
 
 
@@ -135,8 +148,8 @@ EVICTION_WORDS: Mapping[EvictionReason, str] = {
 
 
 def evict(row: WorkloadRow, eviction: Eviction, preemptor: WorkloadRow | None, facts: Facts) -> Change:
-    """starting, running -> draining, to queue again afterwards."""
-    why = EVICTION_WORDS[eviction.reason]
+    """reserved, starting, running -> draining, to queue again afterwards."""
+    why = EVICTION_WORDS.get(eviction.reason, eviction.message)
     by = f" ({preemptor.namespace}/{preemptor.name}, priority {preemptor.priority})" if preemptor else ""
     message = f"Stopped because {why}{by}. It queues again with its old place in time."
     reason = "Preempted" if eviction.by else "Evicted"
@@ -151,17 +164,25 @@ def drain(
     message: str,
     *,
     by: str = "",
+    underlying: str = "",
     event_reason: str = "",
     not_before: datetime | None = None,
+    requeued_at: datetime | None = None,
 ) -> Change:
-    """Any charged state -> draining: the charge stays until the last pod is gone."""
+    """Any charged state -> draining: the charge stays until the last pod is gone. Its time of running so far is noted,
+    and answers of checks count no longer, except those by which it goes."""
     assert row.admission is not None
-    ended = replace(row.admission, evicted_at=facts.now, cause=cause, cause_message=message, by=by)
+    ended = replace(
+        row.admission, evicted_at=facts.now, cause=cause, underlying=underlying, cause_message=message, by=by
+    )
     draining = replace(
         row,
+        requeued_at=requeued_at,
+        past_run_time=row.past_run_time + run_time(row, facts.now),
+        checks=forgotten(row.checks, CheckState.READY),
         state=State.DRAINING,
         after_drain=after,
-        reason=cause,
+        reason=underlying if after is State.DEACTIVATED and underlying else cause,
         message=message,
         admission=ended,
         not_before=not_before,
@@ -182,6 +203,7 @@ def finish(row: WorkloadRow, facts: Facts, state: State, cause: str, message: st
         state=state,
         reason=cause,
         message=message,
+        past_run_time=row.past_run_time + run_time(row, facts.now),
         admission=ended,
         pod_groups=unreclaimed(row.pod_groups),
         finished_at=facts.now,
@@ -205,7 +227,7 @@ def release(row: WorkloadRow) -> Change:
         reason=row.reason if not again else "PendingEvaluation",
     )
     outbox: list[OutboxEntry] = [annotate(freed)]
-    if after in (State.WAITING, State.HELD):
+    if after in (State.WAITING, State.HELD, State.DEACTIVATED):
         outbox.append(sync(freed))
     if again:
         outbox.append(event(freed, "Queued", f"All its pods are gone; it waits in queue {freed.queue} again"))
@@ -252,8 +274,10 @@ def uncharged(row: WorkloadRow, facts: Facts) -> Change | None:
 
 
 def charged_state(row: WorkloadRow, facts: Facts) -> Change | None:
-    """starting, running: follow the object."""
+    """reserved, starting, running: follow the object."""
     end = ended(row, facts)
+    if end is None and row.state is State.RESERVED and not facts.managed:
+        end = State.FINISHED, "Unmanaged", "The job no longer asks for a queue"
     if end is not None:
         state, cause, message = end
         if facts.drained:

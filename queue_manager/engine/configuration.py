@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -158,6 +158,20 @@ class Starvation:
 
 
 @dataclass(frozen=True, slots=True)
+class AdmissionCheck:
+    """Something outside that has to agree before a workload starts; only with these `flavors`, () for any."""
+
+    name: str
+    flavors: tuple[str, ...] = ()
+
+
+def checks_of(queue: Queue | None, flavors: Set[str]) -> tuple[str, ...]:
+    """Names of the checks that a workload with these flavors needs in the queue, in the queue's order."""
+    wanted = queue.checks if queue is not None else ()
+    return tuple(check.name for check in wanted if not check.flavors or not flavors.isdisjoint(check.flavors))
+
+
+@dataclass(frozen=True, slots=True)
 class Queue:
     """Leaf of the queue tree. `namespace_selector` None selects no namespace, () every one. `inactive` says why, or
     ""."""
@@ -175,6 +189,7 @@ class Queue:
     weight_milli: int = 1000
     inactive: str = ""
     limits: Limits = Limits()
+    checks: tuple[AdmissionCheck, ...] = ()
 
 
 class FairStrategy(StrEnum):

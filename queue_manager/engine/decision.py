@@ -110,7 +110,8 @@ class PodSetAssignment:
 class Admission:
     """Flavors, counts, domains and charge of one workload. `charge` is in base units per cell.
 
-    `resize_asked` is when a larger size was first asked for (microseconds), 0 when none is.
+    `resize_asked` is when a larger size was first asked for (microseconds), 0 when none is. `checks` are the names of
+    those that have to be ready before it starts: until then its quota is only reserved.
     """
 
     uid: str
@@ -119,6 +120,7 @@ class Admission:
     charge: Mapping[Cell, int]
     admitted: int
     resize_asked: int = 0
+    checks: tuple[str, ...] = ()
 
 
 class EvictionReason(StrEnum):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from queue_manager.engine.configuration import PreemptionPolicy
+from queue_manager.engine.configuration import PreemptionPolicy, checks_of
 from queue_manager.engine.decision import Admission, Eviction, EvictionReason, Plan, Reason, Waiting
 from queue_manager.engine.explain import Explainer, kind_of
 from queue_manager.engine.flavors import Mode
@@ -513,7 +513,10 @@ class Pass:
             pod_set_assignment(self._state, assignment, index, None if places is None else places.get(index))
             for index in range(len(ask.pod_sets))
         )
-        admission = Admission(record.uid, queue.name, pod_sets, assignment.charge, self._now + self._round_number)
+        flavors = frozenset(flavor for pod_set in pod_sets for flavor in pod_set.flavors.values())
+        checks = checks_of(queue.queue, flavors)
+        now = self._now + self._round_number
+        admission = Admission(record.uid, queue.name, pod_sets, assignment.charge, now, checks=checks)
         planned = {ask.pod_sets[index].name: nodes for index, nodes in (places or {}).items()}
         if record.hold is not None and queue.strict:
             self._state.live.add(queue.name)  # those behind it waited for it

@@ -110,12 +110,15 @@ class JobKind(Suspending):
         return told(status_of(obj), "active") > 0 or told(status_of(obj), "terminating") > 0
 
     def pods_ready(self, obj: Object, lookup: Lookup | None = None) -> bool:
-        """As in `Kind.pods_ready`."""
+        """As in `Kind.pods_ready`. Every pod that has succeeded counts, as in Kueue: where completions follow each
+        other there is hardly a moment in which all pods of the width are ready."""
         try:
             needed = width(View(obj)) - finished_width(View(obj))
         except Unresolvable:
             return False
-        return not self.is_suspended(obj) and told(status_of(obj), "ready") >= needed
+        status = status_of(obj)
+        ready = told(status, "ready") + told(status, "succeeded")
+        return not self.is_suspended(obj) and (told(status, "ready") >= needed or ready >= width(View(obj)))
 
     def reclaimable(self, obj: Object, lookup: Lookup) -> Mapping[str, int]:
         """As in `Kind.reclaimable`: width that the remaining completions can't fill."""

@@ -11,6 +11,7 @@ from sqlalchemy import RowMapping
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Admission, PodSetAssignment
 from queue_manager.engine.workload import GroupPolicy, PodGroup, PodSet, TopologyRequest
+from queue_manager.store.records import Check
 
 _COLUMNS = frozenset({"name", "count", "requests", "stages", "reclaimed", "min_count"})
 
@@ -106,6 +107,7 @@ def admission_to_json(admission: Admission) -> dict[str, Any]:
         "pod_sets": admission.pod_sets,
         "charge": [[cell.flavor, cell.resource, amount] for cell, amount in sorted(admission.charge.items())],
         "admitted": admission.admitted,
+        "checks": admission.checks,
     }
 
 
@@ -117,7 +119,13 @@ def admission_from_json(uid: str, value: Any) -> Admission:
         pod_sets=msgspec.convert(value["pod_sets"], tuple[PodSetAssignment, ...]),
         charge={Cell(flavor, resource): amount for flavor, resource, amount in value["charge"]},
         admitted=value["admitted"],
+        checks=tuple(value.get("checks", ())),
     )
+
+
+def checks(value: Any) -> tuple[Check, ...]:
+    """Answers of checks from their JSON."""
+    return msgspec.convert(value, tuple[Check, ...])
 
 
 def peak_requests(groups: Sequence[PodGroup]) -> Mapping[str, int]:

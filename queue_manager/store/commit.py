@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from queue_manager.store import codec, configurations, leases
+from queue_manager.store import codec, configurations, instructions, leases
 from queue_manager.store.notify import CHANGED, notify
 from queue_manager.store.records import CHARGED, ENDED, Change, Committed, OutboxEntry, State, WorkloadRow
 from queue_manager.store.rowset import Rowset
@@ -39,6 +39,11 @@ _WORKLOAD = Rowset(
         "message": "text",
         "attempt": "integer",
         "not_before": "timestamptz",
+        "requeues": "integer",
+        "requeued_at": "timestamptz",
+        "max_run_time": "bigint",
+        "past_run_time": "bigint",
+        "checks": "jsonb",
         "finished_at": "timestamptz",
         "topology": "jsonb",
         "inputs": "jsonb",
@@ -78,10 +83,14 @@ _ADMISSION = Rowset(
         "queue": "text",
         "admission": "jsonb",
         "admitted_at": "timestamptz",
+        "checked_at": "timestamptz",
         "started_at": "timestamptz",
+        "ready_at": "timestamptz",
+        "unready_at": "timestamptz",
         "evicted_at": "timestamptz",
         "ended_at": "timestamptz",
         "cause": "text",
+        "underlying": "text",
         "cause_message": "text",
         "by": "text",
     }
@@ -169,6 +178,7 @@ def commit(
         _write_admissions(connection, now, won)
         _write_ledger(connection, now, won)
         _write_explanations(connection, now, won)
+        instructions.done(connection, [id_ for change in won for id_ in change.instructions])
     outbox = _write_outbox(connection, now, won)
     if won:
         notify(connection, CHANGED)
@@ -267,6 +277,11 @@ def _workload_json(change: Change, now: datetime) -> Mapping[str, Any]:
         "message": row.message,
         "attempt": row.attempt,
         "not_before": row.not_before,
+        "requeues": row.requeues,
+        "requeued_at": row.requeued_at,
+        "max_run_time": row.max_run_time,
+        "past_run_time": row.past_run_time,
+        "checks": row.checks,
         "finished_at": row.finished_at or (now if row.state in ENDED else None),
         "topology": row.topology,
         "inputs": row.inputs,
@@ -292,10 +307,14 @@ def _write_admissions(connection: Connection, now: datetime, won: Sequence[Chang
                     "queue": admission.admission.queue,
                     "admission": codec.admission_to_json(admission.admission),
                     "admitted_at": admission.admitted_at,
+                    "checked_at": admission.checked_at,
                     "started_at": admission.started_at,
+                    "ready_at": admission.ready_at,
+                    "unready_at": admission.unready_at,
                     "evicted_at": admission.evicted_at,
                     "ended_at": admission.ended_at,
                     "cause": admission.cause,
+                    "underlying": admission.underlying,
                     "cause_message": admission.cause_message,
                     "by": admission.by,
                 }

@@ -10,6 +10,9 @@ CHANGED = "queue_manager_changed"
 CONFIGURATION = "queue_manager_configuration"
 """The configuration has a new revision."""
 
+INSTRUCTIONS = "queue_manager_instructions"
+"""Somebody asks something of a workload."""
+
 _NOTIFY = text("SELECT pg_notify(:channel, '')")
 
 

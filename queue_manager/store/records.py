@@ -48,19 +48,56 @@ class LedgerEntry:
     state: LedgerState
 
 
+class CheckState(StrEnum):
+    """What a check says of a workload; Pending is a check without an answer (names as in Kueue)."""
+
+    PENDING = "Pending"
+    READY = "Ready"
+    RETRY = "Retry"
+    REJECTED = "Rejected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """The answer of one check. `retries` counts its Retry answers, `requeue_after` are the seconds that the last asked
+    for (None: the backoff of the settings)."""
+
+    name: str
+    state: CheckState
+    message: str = ""
+    at: datetime
+    who: str = ""
+    retries: int = 0
+    requeue_after: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionRow:
-    """One admission of a workload, numbered by `attempt` from 1. `ended_at` is set when its pods were gone."""
+    """One admission of a workload, numbered by `attempt` from 1. `ended_at` is set when its pods were gone.
+
+    `admitted_at` is when its quota was reserved, `checked_at` when all its checks were ready (None without checks).
+    `ready_at` is when all pods were ready first, `unready_at` since when some are not again. `underlying` is the finer
+    cause of an eviction, where there is one (WaitForStart, RequeuingLimitExceeded ...).
+    """
 
     attempt: int
     admission: Admission
     admitted_at: datetime
+    checked_at: datetime | None = None
     started_at: datetime | None = None
+    ready_at: datetime | None = None
+    unready_at: datetime | None = None
     evicted_at: datetime | None = None
     ended_at: datetime | None = None
     cause: str = ""
+    underlying: str = ""
     cause_message: str = ""
     by: str = ""
+
+    @property
+    def begun_at(self) -> datetime:
+        """When it might start: time to get ready and run time count from here."""
+        return self.checked_at or self.admitted_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +107,10 @@ class WorkloadRow:
     `local_queue` is what its label says, `queue` the queue that means ("" when there is none). `after_drain` is the
     state it takes when the last pod is gone. `inputs` are uids and generations of the objects its pod sets were read
     from. `admission` is the open admission, None while nothing is charged.
+
+    `requeues` counts the evictions that made it back off; `requeued_at` is the eviction that counts for its place in
+    the queue, None where its creation does. `max_run_time` and `past_run_time` (of admissions that are over) are in
+    microseconds. `checks` are the answers of checks, by name.
     """
 
     uid: str
@@ -91,6 +132,11 @@ class WorkloadRow:
     message: str = ""
     attempt: int = 0
     not_before: datetime | None = None
+    requeues: int = 0
+    requeued_at: datetime | None = None
+    max_run_time: int | None = None
+    past_run_time: int = 0
+    checks: tuple[Check, ...] = ()
     finished_at: datetime | None = None
     pod_groups: tuple[PodGroup, ...] = ()
     topology: TopologyRequest | None = None
@@ -121,6 +167,27 @@ class OutboxEntry:
     not_before: datetime | None = None
 
 
+class Wish(StrEnum):
+    """What a person asks of a workload."""
+
+    HOLD = "hold"
+    RELEASE = "release"
+    CHECK = "check"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instruction:
+    """A wish that the leader has yet to carry out, with who asked for it, when and why."""
+
+    id: int
+    uid: str
+    wish: Wish
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    who: str
+    reason: str = ""
+    at: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """One workload's part of a commit.
@@ -130,7 +197,7 @@ class Change:
     begin now and equal ones go on. `explanation` is JSON of the API's shape; None deletes it when `row.state` is not
     waiting or held. `request_changed` rewrites pod groups and pod sets. `reads` are (uid, version) of other rows it
     depends on: it is lost too when one of them moved, or its own change in the same commit is lost (an admission that
-    needs a victim to go).
+    needs a victim to go). `instructions` are ids of those it carries out: they are done with it.
     """
 
     row: WorkloadRow
@@ -139,6 +206,7 @@ class Change:
     explanation: Mapping[str, Any] | None = None
     request_changed: bool = False
     reads: tuple[tuple[str, int], ...] = ()
+    instructions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from queue_manager.store.records import CHARGED, ENDED, State
+from queue_manager.store.records import CHARGED, ENDED, State, Wish
 
 metadata = MetaData(
     naming_convention={
@@ -47,6 +47,7 @@ def _listed(values: Iterable[str]) -> str:
 
 STATES = _listed(State)
 CHARGED_STATES = _listed(state for state in State if state in CHARGED)
+WISHES = _listed(Wish)
 ENDED_STATES = _listed(state for state in State if state in ENDED)
 NOT_ENDED = f"state NOT IN ({ENDED_STATES})"
 
@@ -131,6 +132,11 @@ workloads = Table(
     _json("requested"),
     Column("open_attempt", Integer),
     Column("holds_open", Boolean, Computed("CASE WHEN open_attempt IS NOT NULL THEN true END", persisted=True)),
+    Column("requeues", Integer, nullable=False, server_default=text("0")),
+    _time("requeued_at", nullable=True),
+    Column("max_run_time", BigInteger),
+    Column("past_run_time", BigInteger, nullable=False, server_default=text("0")),
+    _json("checks", "[]"),
     ForeignKeyConstraint(
         ["uid", "open_attempt", "holds_open"],
         ["admissions.workload_uid", "admissions.attempt", "admissions.open"],
@@ -142,6 +148,9 @@ workloads = Table(
     CheckConstraint("version > 0", name="version"),
     CheckConstraint(f"state IN ({STATES})", name="state"),
     CheckConstraint("attempt >= 0", name="attempt"),
+    CheckConstraint("requeues >= 0", name="requeues"),
+    CheckConstraint("max_run_time > 0", name="max_run_time"),
+    CheckConstraint("past_run_time >= 0", name="past_run_time"),
     CheckConstraint(f"after_drain IS NULL OR after_drain IN ({STATES})", name="after_drain"),
     CheckConstraint(f"(state IN ({CHARGED_STATES})) = (open_attempt IS NOT NULL)", name="charged_has_admission"),
     CheckConstraint(f"state NOT IN ({ENDED_STATES}) OR finished_at IS NOT NULL", name="ended_has_time"),
@@ -218,6 +227,10 @@ admissions = Table(
     _text("cause_message"),
     _text("by"),
     Column("open", Boolean, Computed("ended_at IS NULL", persisted=True), nullable=False),
+    _time("checked_at", nullable=True),
+    _time("ready_at", nullable=True),
+    _time("unready_at", nullable=True),
+    _text("underlying"),
     UniqueConstraint("workload_uid", "attempt", "open", name="admissions_open_key"),
     CheckConstraint("attempt > 0", name="attempt"),
     Index("admissions_one_open_idx", "workload_uid", unique=True, postgresql_where=text("ended_at IS NULL")),
@@ -299,6 +312,21 @@ outbox = Table(
     CheckConstraint("tries >= 0", name="tries"),
     Index(None, "created_at"),
     comment="What the executors have to do at the API server; done rows are deleted",
+)
+
+instructions = Table(
+    "instructions",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("workload_uid", Text(collation="C"), ForeignKey("workloads.uid", ondelete="CASCADE"), nullable=False),
+    Column("wish", Text, nullable=False),
+    _json("arguments"),
+    _text("who"),
+    _text("reason"),
+    _time("at"),
+    CheckConstraint(f"wish IN ({WISHES})", name="wish"),
+    Index(None, "workload_uid", "id"),
+    comment="What people ask of workloads and the leader has yet to carry out; done rows are deleted",
 )
 
 leases = Table(

@@ -15,6 +15,7 @@ from queue_manager.store import (
     commit,
     configurations,
     facts,
+    instructions,
     leases,
     nodes,
     outboxes,
@@ -28,10 +29,12 @@ from queue_manager.store.records import (
     Change,
     Committed,
     ConfigObject,
+    Instruction,
     NodeRow,
     OutboxEntry,
     Revision,
     State,
+    Wish,
     WorkloadFilter,
     WorkloadRow,
 )
@@ -110,6 +113,40 @@ class Store:
         """Deletes at most `limit` workloads that ended before, oldest first; how many. The ledger stays."""
         with self.engine.begin() as connection:
             return workloads.forget_ended(connection, before, limit)
+
+    # --- instructions ---------------------------------------------------------------------------------------------
+
+    def instruct(
+        self,
+        uid: str,
+        wish: Wish,
+        arguments: Mapping[str, Any],
+        *,
+        who: str,
+        reason: str,
+        source: str,
+        now: datetime,
+    ) -> int | None:
+        """Notes what somebody asks of a workload, with its audit line, and tells the leader; its id, None when the
+        workload is not stored any more."""
+        with self.engine.begin() as connection:
+            return instructions.add(connection, uid, wish, arguments, who=who, reason=reason, source=source, now=now)
+
+    def pending_instructions(self, uid: str | None = None) -> list[Instruction]:
+        """What is not carried out yet, of one workload or of all, in the order asked for."""
+        with self._reading() as connection:
+            return instructions.pending(connection) if uid is None else instructions.of_workload(connection, uid)
+
+    def instruction_is_pending(self, id: int) -> bool:
+        """Whether the leader has yet to carry it out."""
+        with self._reading() as connection:
+            return instructions.is_pending(connection, id)
+
+    def drop_instructions(self, epoch: int, ids: Sequence[int]) -> None:
+        """Takes away what can't be carried out any more; unknown ids are ignored."""
+        with self.engine.begin() as connection:
+            leases.fence(connection, epoch)
+            instructions.done(connection, ids)
 
     # --- outbox ---------------------------------------------------------------------------------------------------
 

@@ -164,6 +164,7 @@ def _workload(row: Row[Any], groups: tuple[PodGroup, ...], admission: AdmissionR
     values["after_drain"] = State(row.after_drain) if row.after_drain is not None else None
     values["groups"] = tuple(row.groups)
     values["topology"] = codec.topology_request(row.topology)
+    values["checks"] = codec.checks(row.checks)
     return WorkloadRow(**values, pod_groups=groups, admission=admission)
 
 
@@ -172,10 +173,14 @@ def _admission(row: Row[Any]) -> AdmissionRow:
         attempt=row.attempt,
         admission=codec.admission_from_json(row.workload_uid, row.admission),
         admitted_at=row.admitted_at,
+        checked_at=row.checked_at,
         started_at=row.started_at,
+        ready_at=row.ready_at,
+        unready_at=row.unready_at,
         evicted_at=row.evicted_at,
         ended_at=row.ended_at,
         cause=row.cause,
+        underlying=row.underlying,
         cause_message=row.cause_message,
         by=row.by,
     )

@@ -13,6 +13,7 @@ from queue_manager.config.parse import parse, parse_objects
 from queue_manager.config.tree import build_tree
 from queue_manager.config.validate import advise, validate
 from queue_manager.engine.configuration import (
+    AdmissionCheck,
     CellQuota,
     FairSharing,
     FlavorFungibility,
@@ -108,6 +109,8 @@ def test_kueue_objects_are_translated_and_losses_are_said():
     assert queues["team-a"].when_can_preempt is FlavorFungibility.MAY_STOP_SEARCH
     assert queues["team-a"].namespace_selector == ()
     assert queues["team-b"].namespace_selector is None
+    assert queues["team-a"].checks == (AdmissionCheck("prov"),)
+    assert queues["team-b"].checks == (AdmissionCheck("dataset", ("spot",)), AdmissionCheck("licence"))
     assert compiled.configuration.cohorts["team-a"].parent == "all"
     assert compiled.configuration.cohorts["all"].parent == ""
     assert compiled.local_queues["a", "main"].stop_policy is StopPolicy.HOLD
@@ -116,7 +119,6 @@ def test_kueue_objects_are_translated_and_losses_are_said():
     assert compiled.settings.recovery_timeout == 3 * MINUTE
     assert compiled.configuration.fair_sharing == FairSharing()
     assert [(w.kind, w.field) for w in result.warnings] == [
-        ("Queue", "spec.admissionChecks"),
         ("AdmissionCheck", "kind"),
         ("Settings", ""),
     ]
@@ -218,7 +220,7 @@ def test_what_has_no_effect_yet_is_told():
     )
     assert not result.errors
     told = {problem.field for problem in advise(result.objects) if "no effect" in problem.message}
-    assert told == {"spec.waitForPodsReady", "spec.kueueLabels", "spec.userMayOverride", "kind"}
+    assert told == {"spec.kueueLabels", "spec.userMayOverride", "kind"}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -28,7 +29,7 @@ from queue_manager.cluster.simulated.faults import Faults
 from queue_manager.cluster.simulated.fleet import gpu_node
 from queue_manager.cluster.simulated.runtimes import all_runtimes
 from queue_manager.controller.controller import Controller
-from queue_manager.store.records import State, WorkloadRow
+from queue_manager.store.records import State, Wish, WorkloadRow
 from queue_manager.store.store import Store
 
 OURS = "queue-manager"
@@ -146,6 +147,21 @@ class World:
             self._running.result()
         await self.clock.run_until(check, within, what)
 
+    def ask(self, name: str, wish: Wish, *, reason: str = "because", **arguments: Any) -> int:
+        """What the API does when somebody asks something of a workload; a running controller hears of it."""
+        row = self.row(name)
+        assert row is not None
+        now = self.clock.now()
+        id_ = self.store.instruct(row.uid, wish, arguments, who="eve", reason=reason, source="test", now=now)
+        assert id_ is not None
+        if self.controller is not None and self.controller.term is not None:
+            self.controller.term.instructions_given()
+        return id_
+
+    def answer(self, name: str, check: str, state: str, *, message: str = "", after: int | None = None) -> int:
+        """What the API does when a check answers."""
+        return self.ask(name, Wish.CHECK, check=check, state=state, message=message, requeueAfter=after)
+
     # --- what is there ------------------------------------------------------------------------------------------
 
     async def submit(self, obj: Object, resource: Resource = TRAIN_JOBS) -> Object:
@@ -200,10 +216,35 @@ class World:
         return [e["reason"] for e in found if e["involvedObject"]["name"] == name and e["source"]["component"] == OURS]
 
 
+def settings(timeout: str = "60s", *, recovery: str = "", limit: int | None = None, **requeuing: Any) -> str:
+    """Settings with short times to get ready; backoff begins with 10 s."""
+    strategy = {"backoffBaseSeconds": 10, "backoffMaxSeconds": 30, **requeuing}
+    if limit is not None:
+        strategy["backoffLimitCount"] = limit
+    wait = {"timeout": timeout, "requeuingStrategy": strategy, **({"recoveryTimeout": recovery} if recovery else {})}
+    head = "apiVersion: queue-manager.io/v1\nkind: Settings\nmetadata: {name: default}\n"
+    return f"{head}spec: {json.dumps({'waitForPodsReady': wait})}\n"
+
+
+def with_checks(*checks: str) -> str:
+    """The configuration with these checks on queue `team`."""
+    listed = json.dumps([{"name": name} for name in checks])
+    return CONFIGURATION.replace(
+        "  namespaceSelector: {}\n", f"  namespaceSelector: {{}}\n  admissionChecks: {listed}\n"
+    )
+
+
 def train_job(
-    name: str, nodes: int, *, seconds: int = 30, gpus: int = 4, high: bool = False, **annotations: str
+    name: str,
+    nodes: int,
+    *,
+    seconds: int = 30,
+    gpus: int = 4,
+    high: bool = False,
+    ready_after: str = "",
+    **annotations: str,
 ) -> Object:
-    """A TrainJob for queue `team`."""
+    """A TrainJob for queue `team`; `ready_after` is how long its pods take to be ready, or `never`."""
     labels = {"queue-manager.io/queue": "team", **({"queue-manager.io/priority-class": "high"} if high else {})}
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
@@ -212,6 +253,7 @@ def train_job(
             "name": name,
             "labels": labels,
             "annotations": {"simulated.queue-manager.io/run-time": f"{seconds}s"}
+            | ({"simulated.queue-manager.io/ready-after": ready_after} if ready_after else {})
             | {f"queue-manager.io/{key.replace('_', '-')}": value for key, value in annotations.items()},
         },
         "spec": {

@@ -24,7 +24,11 @@ OUTCOME = "simulated.queue-manager.io/outcome"
 TERMINATION_TIME = "simulated.queue-manager.io/termination-time"
 """Annotation like it: how long the pod takes to end when it is deleted, at most its grace period."""
 
+READY_AFTER = "simulated.queue-manager.io/ready-after"
+"""Annotation like it: how long a running pod takes to be ready, or `never`. Without it: at once."""
+
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+NEVER = float("-inf")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -52,7 +56,7 @@ class Kubelet:
         """Bound pods, and all pods of a node that goes, falls silent or comes back."""
         if change.resource == PODS:
             if change.type is EventType.DELETED:
-                for what in ("start", "end", "kill", "lose"):
+                for what in ("start", "ready", "end", "kill", "lose"):
                     self._until.pop((what, change.new["metadata"]["uid"]), None)
             elif change.new["spec"].get("nodeName"):
                 yield key_of(change.new)
@@ -77,19 +81,31 @@ class Kubelet:
             return None  # its kubelet is silent; the node's return brings the pods back here
         if pod["metadata"].get("deletionTimestamp"):
             return self._kill(pod)
-        return self._start(pod) if phase == "Pending" else self._run(pod)
+        if phase == "Pending":
+            return self._start(pod)
+        waits = [seconds for seconds in (self._get_ready(pod), self._run(pod)) if seconds is not None]
+        return min(waits, default=None)
 
     def _start(self, pod: Object) -> float | None:
         if (left := self._wait("start", pod, jittered(self._pace.start, self._random, self._pace.spread))) > 0:
             return left
-        now = self._api.time()
-        status = {
-            **pod["status"],
-            "phase": "Running",
-            "startTime": now,
-            "conditions": with_condition(pod["status"].get("conditions") or [], "Ready", True, "PodReady", "", now),
-        }
-        self._write(pod, status)
+        now, ready = self._api.time(), not self._setting(pod, READY_AFTER)
+        known = pod["status"].get("conditions") or []
+        conditions = with_condition(known, "Ready", ready, "PodReady" if ready else "ContainersNotReady", "", now)
+        self._write(pod, {**pod["status"], "phase": "Running", "startTime": now, "conditions": conditions})
+        return None
+
+    def _get_ready(self, pod: Object) -> float | None:
+        """Once only: a pod that loses its readiness later stays so."""
+        key = ("ready", pod["metadata"]["uid"])
+        if (seconds := span(self._setting(pod, READY_AFTER))) is None or self._until.get(key) == NEVER:
+            return None
+        if (left := self._wait("ready", pod, seconds)) > 0:
+            return left
+        known = pod["status"].get("conditions") or []
+        self._until[key] = NEVER
+        conditions = with_condition(known, "Ready", True, "PodReady", "", self._api.time())
+        self._write(pod, {**pod["status"], "conditions": conditions})
         return None
 
     def _run(self, pod: Object) -> float | None:

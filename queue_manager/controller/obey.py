@@ -1,0 +1,99 @@
+"""Carrying out what people ask of workloads: hold, release, the answer of a check. Pure: (row, instruction) -> change.
+
+The API refused what made no sense when it was asked; the workload may have moved since, so it is judged anew here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from queue_manager.controller.lifecycle import (
+    MAXIMUM_EXECUTION_TIME_EXCEEDED,
+    Rules,
+    at,
+    check_pause,
+    deactivate,
+    deactivated_words,
+    overdue,
+    rejected_words,
+)
+from queue_manager.controller.transitions import Facts, annotate, drain, event, sync
+from queue_manager.store.records import Change, CheckState, Instruction, State, Wish, WorkloadRow
+from queue_manager.store.wishes import HELD_BY_OPERATOR, answered, refusal
+
+PENDING_EVALUATION = "PendingEvaluation"
+RELEASED = "Released"
+
+
+def obey(row: WorkloadRow, instruction: Instruction, facts: Facts, rules: Rules) -> Change | None:
+    """The change that an instruction asks for; None where it makes no sense (any more)."""
+    if refusal(row, instruction.wish, facts.now):
+        return None
+    match instruction.wish:
+        case Wish.HOLD:
+            return _hold(row, instruction, facts)
+        case Wish.RELEASE:
+            return _release(row, instruction)
+        case Wish.CHECK:
+            return _answer(row, instruction, facts, rules)
+
+
+def _by(instruction: Instruction) -> str:
+    return f"{instruction.who}{': ' + instruction.reason if instruction.reason else ''}"
+
+
+def _hold(row: WorkloadRow, instruction: Instruction, facts: Facts) -> Change:
+    """waiting, held -> held; what is charged drains first."""
+    message = f"Held by {_by(instruction)}"
+    if row.admission is not None and row.state is not State.DRAINING:
+        return drain(row, facts, State.HELD, HELD_BY_OPERATOR, message, event_reason="Held")
+    drains = row.state is State.DRAINING
+    held = replace(row, reason=HELD_BY_OPERATOR, message=message)
+    held = replace(held, after_drain=State.HELD) if drains else replace(held, state=State.HELD)
+    return Change(row=held, outbox=(annotate(held), event(held, "Held", message, warning=True)))
+
+
+def _release(row: WorkloadRow, instruction: Instruction) -> Change:
+    """held, deactivated, backing off -> waiting, with a clean slate of what it was deactivated for."""
+    message = f"Released by {_by(instruction)}"
+    checks = tuple(
+        replace(check, state=CheckState.PENDING, retries=0)
+        if check.state in (CheckState.REJECTED, CheckState.RETRY)
+        else check
+        for check in row.checks
+    )
+    free = replace(row, not_before=None, requeues=0, checks=checks, message=message)
+    if row.reason == MAXIMUM_EXECUTION_TIME_EXCEEDED:
+        free = replace(free, past_run_time=0)
+    if row.state is State.DRAINING:
+        free = replace(free, after_drain=State.WAITING, reason=RELEASED)
+    else:
+        free = replace(free, state=State.WAITING, reason=PENDING_EVALUATION)
+    return Change(row=free, outbox=(sync(free), annotate(free), event(free, RELEASED, message)))
+
+
+def _answer(row: WorkloadRow, instruction: Instruction, facts: Facts, rules: Rules) -> Change | None:
+    """Notes the answer of a check, and does what follows from it at once."""
+    name = instruction.arguments["check"]
+    known = next((check for check in row.checks if check.name == name), None)
+    answer = answered(known, instruction)
+    if answer == known:
+        return None
+    others = [check for check in row.checks if check.name != name]
+    noted = replace(row, checks=tuple(sorted([*others, answer], key=lambda check: check.name)))
+    change = overdue(noted, facts, rules)
+    if change is not None:
+        return change
+    if answer.state is CheckState.REJECTED and row.state is State.WAITING:
+        return deactivate(noted, facts, "AdmissionCheck", rejected_words(answer))
+    if answer.state is CheckState.REJECTED and row.after_drain is State.WAITING:
+        message = deactivated_words(row, rejected_words(answer))
+        noted = replace(noted, after_drain=State.DEACTIVATED, reason="AdmissionCheck", message=message, not_before=None)
+        return Change(row=noted, outbox=(annotate(noted), event(noted, "Deactivated", message, warning=True)))
+    if answer.state is CheckState.RETRY and State.WAITING in (row.state, row.after_drain):
+        until = instruction.at + check_pause(answer, rules.settings)
+        if row.not_before is None or row.not_before < until:
+            message = f"Check {name} asks to try again later; it is tried again at {at(until)}"
+            noted = replace(noted, not_before=until, message=message)
+            return Change(row=noted, outbox=(annotate(noted),))
+    return Change(row=noted)

@@ -1,0 +1,40 @@
+"""Times by which something has to have happened to an admitted workload: from its row and the settings, nothing else.
+
+The controller acts on them, the API shows them. Run time counts while a workload is starting or running, as in Kueue
+(its time as Admitted), whatever its pods do.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from queue_manager.config.compiled import Settings
+from queue_manager.store.records import State, WorkloadRow
+
+STARTED = (State.STARTING, State.RUNNING)
+
+
+def ready_by(row: WorkloadRow, settings: Settings) -> datetime | None:
+    """When all its pods have to be ready; None while they are, or where readiness is not watched."""
+    admission = row.admission
+    if admission is None or row.state not in STARTED or not settings.ready_timeout:
+        return None
+    if admission.ready_at is None:
+        return admission.begun_at + timedelta(microseconds=settings.ready_timeout)
+    if admission.unready_at is None or not settings.recovery_timeout:
+        return None
+    return admission.unready_at + timedelta(microseconds=settings.recovery_timeout)
+
+
+def must_end_by(row: WorkloadRow) -> datetime | None:
+    """When its run time is used up; None without a limit, or while it does not run."""
+    if row.admission is None or row.max_run_time is None or row.state not in STARTED:
+        return None
+    return row.admission.begun_at + timedelta(microseconds=row.max_run_time - row.past_run_time)
+
+
+def run_time(row: WorkloadRow, now: datetime) -> int:
+    """Microseconds that its present admission has been allowed to run so far."""
+    if row.admission is None or row.state not in STARTED:
+        return 0
+    return max(0, (now - row.admission.begun_at) // timedelta(microseconds=1))
