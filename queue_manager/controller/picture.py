@@ -137,6 +137,7 @@ class Picture:
             topology=row.topology,
             not_before=to_microseconds(row.not_before) if row.not_before else 0,
             requeued=to_microseconds(row.requeued_at) if row.requeued_at else 0,
+            max_run_time=max(1, row.max_run_time - row.past_run_time) if row.max_run_time else 0,
             namespace_labels=self.intake.namespace_labels(row.namespace),
             local_queue=f"{row.namespace}/{row.local_queue}",
         )
