@@ -44,6 +44,7 @@ class _Collector:
     errors: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     broken: set[tuple[str, str, str]] = field(default_factory=set)
+    any_name: bool = False
 
     def result(self) -> ParseResult:
         return ParseResult(tuple(self.objects), tuple(self.errors), tuple(self.warnings), frozenset(self.broken))
@@ -59,9 +60,12 @@ def parse(text: str, file: str = "") -> ParseResult:
     return collector.result()
 
 
-def parse_objects(contents: Iterable[Any], file: str = "") -> ParseResult:
-    """The same for objects that are decoded already (a JSON body, rows of the store, objects of a scenario)."""
-    collector = _Collector()
+def parse_objects(contents: Iterable[Any], file: str = "", *, any_name: bool = False) -> ParseResult:
+    """The same for objects that are decoded already (a JSON body, rows of the store, objects of a scenario).
+
+    With `any_name` a name may be any text: what is only thought of need not fit into a cluster.
+    """
+    collector = _Collector(any_name=any_name)
     for content in contents:
         _read(Document(file, 0, _with_lines(content)), collector)
     _refuse_duplicates(collector)
@@ -105,7 +109,7 @@ def _read(document: Document, collector: _Collector) -> None:
         collector.broken.add(_key(content))
         return
     model.with_source(Source(document.file, content))
-    problems = list(_check_identity(model))
+    problems = list(_check_identity(model, collector.any_name))
     collector.errors.extend(_problem(document, path, message, hint) for path, message, hint in problems)
     if problems:
         collector.broken.add(model.key)
@@ -182,13 +186,13 @@ def _rename_aliases(document: Document, collector: _Collector) -> None:
             spec.rename(alias, name)
 
 
-def _check_identity(model: ConfigObject) -> Iterable[tuple[Path, str, str]]:
-    if problem := check_name(model.name, path=model.path_names):
+def _check_identity(model: ConfigObject, any_name: bool) -> Iterable[tuple[Path, str, str]]:
+    if not (any_name and model.name) and (problem := check_name(model.name, path=model.path_names)):
         yield ("metadata", "name"), problem, ""
     namespace = model.metadata.namespace
     if model.namespaced and not namespace:
         yield ("metadata", "namespace"), "is missing", f"a {model.kind} belongs to a namespace"
-    elif model.namespaced and (problem := check_name(namespace)):
+    elif model.namespaced and not any_name and (problem := check_name(namespace)):
         yield ("metadata", "namespace"), problem, ""
     elif namespace and not model.namespaced:
         yield ("metadata", "namespace"), f"a {model.kind} belongs to no namespace", "remove it"

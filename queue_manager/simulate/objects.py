@@ -64,7 +64,7 @@ def sort_objects(contents: Iterable[Any]) -> Objects:
         content = _with_version(content, index)
         kind, version = content["kind"], content["apiVersion"]
         if version == models.API_VERSION or (kueue.is_kueue(version) and kind != "Workload"):
-            found.configuration.append(content)
+            found.configuration.append(_without_empty_groups(content))
         elif kind in _CLUSTER_KINDS:
             found.by_kind.setdefault(kind, []).append(content)
         elif version == "v1" and kind not in _CORE_KINDS_WITHOUT_A_PART:
@@ -87,6 +87,15 @@ def _with_version(content: Any, index: int) -> Object:
     if kind != "Configuration" and not (isinstance(metadata, dict) and isinstance(metadata.get("name"), str)):
         raise ScenarioError(f"objects[{index}]: {kind}: metadata.name: is missing")
     return content if version == content.get("apiVersion") else {**content, "apiVersion": version}
+
+
+def _without_empty_groups(content: Object) -> Object:
+    """Resource groups that cover nothing say nothing, though Kueue's own API server would not store them."""
+    spec = content.get("spec")
+    if not isinstance(spec, dict) or not isinstance(groups := spec.get("resourceGroups"), list):
+        return content
+    kept = [group for group in groups if not isinstance(group, dict) or group.get("coveredResources")]
+    return content if len(kept) == len(groups) else {**content, "spec": {**spec, "resourceGroups": kept}}
 
 
 def _refuse_duplicates(found: Objects) -> None:

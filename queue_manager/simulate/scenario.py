@@ -98,7 +98,7 @@ def _fair_sharing(content: dict[str, Any]) -> FairSharing | None:
 
 
 def _configuration(objects: Objects) -> Compiled:
-    result = parse_objects(objects.configuration)
+    result = parse_objects(objects.configuration, any_name=True)
     if result.errors:
         raise ScenarioError("; ".join(str(problem) for problem in result.errors))
     return to_engine(result.objects)

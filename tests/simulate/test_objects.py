@@ -426,6 +426,21 @@ def test_kinds_without_a_part_are_left_out():
     assert ran(play(*QUEUE, *others, workload("a"))) == ["a"]
 
 
+def test_a_name_may_be_any_text():
+    objects = [
+        flavor("b_one"),
+        queue("q_Nominal", {"b_one": {"cpu": 4}}, cohortName="ROOT"),
+        local_queue("q", "q_Nominal"),
+    ]
+    assert ran(play(*objects, thing(KUEUE, "Cohort", "ROOT"), workload("a"))) == ["a"]
+
+
+def test_a_resource_group_that_covers_nothing_says_nothing():
+    hollow = queue("q")
+    hollow["spec"]["resourceGroups"] += [{}, {"flavors": [{"name": "default"}]}]
+    assert ran(play(flavor(), hollow, local_queue("q"), workload("a"))) == ["a"]
+
+
 def test_an_object_without_a_version_is_read_by_its_kind():
     objects = [*QUEUE, workload("a")]
     for each in objects:
