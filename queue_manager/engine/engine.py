@@ -64,7 +64,7 @@ class Engine:
             self._leave(record)
             record.workload = workload
             state.enqueue(record)
-            state.displaced.pop(record.uid, None)
+            state.turns.forget([record.uid])
         else:
             before = record.standing[NOW]
             saved = workload.checkpointed_at != record.workload.checkpointed_at
@@ -86,7 +86,7 @@ class Engine:
             self._leave(record)
             self._ended(record)
             self._state.clear(record)
-            self._state.displaced.pop(uid, None)
+            self._state.turns.forget([uid])
             del self._state.records[uid]
             self._final()
 

@@ -149,13 +149,13 @@ class FairPreemptionSearch(PreemptionSearch):
 
         With the policy `just_victims`, only who takes of what is contested from others, at every level; and only if
         the preemptor's share is less than the other side's, so that two equal sides do not take turns. In the `final`
-        set, after others were spared, it may be as great. Who was displaced itself evicts nobody for its share.
+        set, after others were spared, it may be as great. That more than two do not take turns either, see `turns.py`.
         """
         if self._strict and not self._valid(candidate, borrow=True):
             return False
         if strategy is None:
             return True
-        if self._strict and self._record.uid in self._state.displaced:
+        if self._strict and self._state.turns.bars(self._record.uid, candidate.record.uid):
             return False
         other = _side(candidate.node, candidate.meeting)
         mine = share_of(self._own_side(candidate))

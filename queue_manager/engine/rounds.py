@@ -562,7 +562,7 @@ class Pass:
         if record.uid not in self._state.records:
             return  # what a workload lacked went with it
         self._changes += 1
-        self._state.displace(record)
+        self._state.turns.note(record.uid, by.uid, victim.reason is EvictionReason.IN_COHORT_FAIR_SHARING)
         if record.hold is not None:
             self._state.drop_hold(record)
         elif self._holds and self._admissions.pop(record.uid, None) is not None:

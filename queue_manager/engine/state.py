@@ -33,6 +33,7 @@ from queue_manager.engine.quantities import added
 from queue_manager.engine.resize import grown, growth_of, growth_uid, pinned
 from queue_manager.engine.seats import Seats
 from queue_manager.engine.tree import FUTURE, NOW, Charge, QuotaTree, TreeNode
+from queue_manager.engine.turns import Turns
 from queue_manager.engine.undo import UndoLog
 from queue_manager.engine.workload import Workload
 
@@ -172,7 +173,7 @@ class State:
         self.nodes_changed = False
         self.now = 0
         self.retries: dict[str, int] = {}
-        self.displaced: dict[str, Record] = {}
+        self.turns = Turns(self.log)
 
     # ---- standing
 
@@ -421,21 +422,17 @@ class State:
         found = [record for record in self.holders.values() if record.workload.queue == queue.name]
         return sorted(found, key=lambda record: record.order)
 
-    # ---- who made room for others
-
-    def displace(self, record: Record) -> None:
-        """A workload had to make room for another one: until something in its tree ends otherwise, or the configuration
-        or the cluster changes, it evicts nobody for its share. So workloads do not take turns for ever."""
-        self.log.put(self.displaced, record.uid, record)
+    # ---- steps of a life
 
     def settle_turns(self, root: TreeNode | None = None) -> None:
-        """Something has changed from outside in a tree, or in all of them: who was displaced may try again."""
-        for uid, record in list(self.displaced.items()):
-            node = self.tree.queues.get(record.workload.queue)
+        """Something has changed from outside in a tree, or in all of them: who made room for whom counts no more."""
+        over = []
+        for uid in self.turns.victims():
+            record = self.records.get(uid)
+            node = None if record is None else self.tree.queues.get(record.workload.queue)
             if root is None or node is None or node.root is root:
-                self.log.drop(self.displaced, uid)
-
-    # ---- steps of a life
+                over.append(uid)
+        self.turns.forget(over)
 
     def touch(self, record: Record) -> None:
         """Marks what a workload's departure may have made free."""

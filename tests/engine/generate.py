@@ -223,7 +223,7 @@ def snapshot(engine: Engine) -> Any:
         for name, q in state.queues.items()
     }
     marks = (sorted(r.path for r in state.dirty), sorted(state.fresh), state.nodes_changed, sorted(state.backoff))
-    holds = (sorted(state.holders), sorted(state.draining), sorted(state.displaced))
+    holds = (sorted(state.holders), sorted(state.draining), state.turns.victims())
     return tree, records, queues, marks, holds, dict(state.retries), state.fleet.occupied
 
 
