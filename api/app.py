@@ -31,9 +31,11 @@ def create_app(
     now: Callable[[], datetime] = utc_now,
     registry: CollectorRegistry = REGISTRY,
     not_ready: Callable[[], str] = lambda: "",
+    patience: float = 2.0,
 ) -> FastAPI:
     """REST API and web page over a store.
 
+    `patience` are the seconds that a request waits for the leader to carry out what it asks for.
     `registry` is what /metrics shows, `not_ready` says why the process is not ready yet ("" when it is). There is no
     authentication yet: whoever serves the application calls `require_loopback` with the address first.
     """
@@ -45,7 +47,7 @@ def create_app(
         redoc_url=None,
         responses=problems.RESPONSES,
     )
-    app.state.context = Context(store, now)
+    app.state.context = Context(store, now, patience)
     app.state.registry = registry
     app.state.not_ready = not_ready
     problems.install(app)

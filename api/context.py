@@ -33,9 +33,11 @@ class Context:
     """One per application; safe to use from several threads. Who changes the configuration holds `writing`, so that
     requests to this process wait for each other instead of failing."""
 
-    def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
+    def __init__(self, store: Store, now: Callable[[], datetime], patience: float = 0.0) -> None:
+        """`patience`: seconds that a request waits for the leader to carry out what it asks for."""
         self.store = store
         self.now = now
+        self.patience = patience
         self.writing = threading.Lock()
         self._lock = threading.Lock()
         self._loaded: Loaded | None = None

@@ -107,8 +107,7 @@ def _workload_page(template: str, context: Context, namespace: str, name: str, k
         row = workloads.get_row(context, namespace, name, kind)
     except ProblemError as problem:
         return _html("problem.html", {"problem": problem}, problem.status)
-    tree = context.configuration().compiled.tree
-    shown = workloads.to_schema(tree, row)
+    shown = workloads.show(context, row)
     explanation = workloads.explain(context, row)
     history = context.store.history(row.uid)
     now = context.now()

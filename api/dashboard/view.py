@@ -30,6 +30,12 @@ WORDS = {
     "Backoff": "tried again later",
     "UnknownQueue": "names a queue that is not there",
     "SuspendedByUser": "suspended by its user",
+    "HeldByOperator": "held by an admin",
+    "WaitingForChecks": "its quota is reserved; its checks are not ready",
+    "PodsReadyTimeout": "its pods were not ready in time",
+    "AdmissionCheck": "a check did not agree",
+    "RequeuingLimitExceeded": "its pods were not ready in time too often",
+    "MaximumExecutionTimeExceeded": "its run time is used up",
 }
 """Reasons in words, for rows that carry no message."""
 STATES = ("waiting", "held", "reserved", "starting", "running", "draining", "finished", "failed", "deactivated")

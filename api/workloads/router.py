@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
-from queue_manager.store.records import State
+from queue_manager.store.records import State, Wish
 
 from ..context import Ctx
 from ..paging import Cursor, Limit, Page
-from . import service
-from .schemas import Explanation, Workload
+from . import actions, service
+from .schemas import ActionRequest, Check, CheckAnswer, Explanation, History, Workload
 
 router = APIRouter(prefix="/workloads", tags=["workloads"])
 
+NOTED: dict[int | str, dict[str, Any]] = {202: {"description": "Noted; the leader has yet to carry it out"}}
 Word = Annotated[str, Query(max_length=600)]
 Kind = Annotated[str, Query(max_length=100, description="When jobs of several kinds have this name")]
 
@@ -47,3 +48,57 @@ def get_workload(context: Ctx, namespace: str, name: str, kind: Kind = "") -> Wo
 def explanation(context: Ctx, namespace: str, name: str, kind: Kind = "") -> Explanation:
     """Why it waits: every blocker with numbers, its position, who holds what is missing."""
     return service.explain(context, service.get_row(context, namespace, name, kind))
+
+
+@router.get("/{namespace}/{name}/history")
+def history(context: Ctx, namespace: str, name: str, kind: Kind = "") -> History:
+    """Its admissions, how each ended, and what people asked of it."""
+    return service.history(context, service.get_row(context, namespace, name, kind))
+
+
+@router.get("/{namespace}/{name}/checks")
+def list_checks(context: Ctx, namespace: str, name: str, kind: Kind = "") -> Page[Check]:
+    """The checks of its queue, and what they say of it."""
+    row = service.get_row(context, namespace, name, kind)
+    return Page(items=actions.get_checks(context, row))
+
+
+@router.get("/{namespace}/{name}/checks/{check}")
+def get_check(context: Ctx, namespace: str, name: str, check: str, kind: Kind = "") -> Check:
+    """One check; Pending until it answers."""
+    return actions.get_check(context, service.get_row(context, namespace, name, kind), check)
+
+
+@router.put("/{namespace}/{name}/checks/{check}", responses=NOTED)
+def put_check(
+    context: Ctx, namespace: str, name: str, check: str, answer: CheckAnswer, response: Response, kind: Kind = ""
+) -> Check:
+    """The answer of a check: Ready lets it start, Retry gives its quota back for a while, Rejected for good."""
+    row = service.get_row(context, namespace, name, kind)
+    found, done = actions.put_check(context, row, check, answer)
+    response.status_code = 200 if done else 202
+    return found
+
+
+@router.post("/{namespace}/{name}/hold", responses=NOTED)
+def hold(
+    context: Ctx, namespace: str, name: str, request: ActionRequest, response: Response, kind: Kind = ""
+) -> Workload:
+    """Takes it out of its queue, or stops it, until it is released."""
+    return _act(context, namespace, name, kind, Wish.HOLD, request, response)
+
+
+@router.post("/{namespace}/{name}/release", responses=NOTED)
+def release(
+    context: Ctx, namespace: str, name: str, request: ActionRequest, response: Response, kind: Kind = ""
+) -> Workload:
+    """Lets it queue again: held, deactivated, or backing off."""
+    return _act(context, namespace, name, kind, Wish.RELEASE, request, response)
+
+
+def _act(
+    context: Ctx, namespace: str, name: str, kind: str, wish: Wish, request: ActionRequest, response: Response
+) -> Workload:
+    row, done = actions.act(context, service.get_row(context, namespace, name, kind), wish, request.reason)
+    response.status_code = 200 if done else 202
+    return service.show(context, row)

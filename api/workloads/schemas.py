@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
 
-from queue_manager.store.records import State
+from queue_manager.config.durations import parse_duration
+from queue_manager.store.records import CheckState, State
 
 from ..schema import ApiModel
 
@@ -51,6 +53,76 @@ class PodGroup(ApiModel):
     pod_sets: list[PodSet]
 
 
+class Check(ApiModel):
+    """What one check of its queue says of a workload. `needed` is there while it is admitted: whether its flavors ask
+    for the check. `requeue_after` are the seconds that a Retry asked for."""
+
+    name: str
+    state: CheckState
+    message: str = ""
+    at: datetime | None = None
+    by: str = ""
+    needed: bool | None = None
+    requeue_after: int | None = None
+
+
+class CheckAnswer(ApiModel):
+    """The answer of a check. `requeueAfter`, only with Retry: seconds, or a duration such as 5m; without it the pause
+    grows with each Retry, as the settings of the backoff say."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+
+    state: Literal["Ready", "Retry", "Rejected"]
+    message: str = Field(default="", max_length=2000)
+    requeue_after: int | str | None = None
+
+    @field_validator("requeue_after")
+    @classmethod
+    def _seconds(cls, value: int | str | None, info: ValidationInfo) -> int | None:
+        if value is None:
+            return None
+        if info.data.get("state") != "Retry":
+            raise ValueError("has a meaning with state Retry only")
+        seconds = parse_duration(value) // 1_000_000 if isinstance(value, str) else value
+        if not 0 <= seconds <= 366 * 86400:
+            raise ValueError("must be from 0 seconds to a year")
+        return seconds
+
+
+class ActionRequest(ApiModel):
+    """Why somebody does it; kept in the audit log and told to the job's user."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+
+    reason: str = Field(min_length=1, max_length=2000)
+
+
+class Requeue(ApiModel):
+    """`count`: evictions because of readiness so far; `since`: the eviction that counts for its place, if one does;
+    `at`: when it is tried again, while it backs off."""
+
+    count: int
+    since: datetime | None
+    at: datetime | None
+
+
+class Ready(ApiModel):
+    """`at`: when all its pods were ready first; `lost_at`: since when some are not; `by`: when they have to be."""
+
+    at: datetime | None
+    lost_at: datetime | None
+    by: datetime | None
+
+
+class RunTime(ApiModel):
+    """Seconds that it has been allowed to run, over all its admissions; `limit` by its annotation, `until` when that
+    is reached."""
+
+    limit: float | None
+    used: float
+    until: datetime | None
+
+
 class Workload(ApiModel):
     """One job."""
 
@@ -72,6 +144,11 @@ class Workload(ApiModel):
     admitted: datetime | None
     finished: datetime | None
     attempt: int = Field(description="Number of its admissions so far")
+    after_drain: State | None = Field(default=None, description="What it will be when its last pod is gone")
+    requeue: Requeue
+    ready: Ready | None = Field(default=None, description="While it is admitted")
+    run_time: RunTime
+    checks: list[Check] = Field(default_factory=list)
     topology: Topology | None = None
     pod_groups: list[PodGroup]
 
@@ -103,3 +180,38 @@ class Explanation(ApiModel):
     as_of: datetime | None = None
     estimated_start: datetime | None = None
     blockers: list[Blocker] = Field(default_factory=list)
+
+
+class AdmissionEntry(ApiModel):
+    """One admission. `checked` is when all its checks were ready, `cause` and `underlying_cause` why it ended early."""
+
+    attempt: int
+    queue: str
+    admitted: datetime
+    checked: datetime | None
+    started: datetime | None
+    ready: datetime | None
+    evicted: datetime | None
+    ended: datetime | None
+    cause: str
+    underlying_cause: str
+    message: str
+    by: str = Field(description="The workload it had to give way to, by uid")
+
+
+class ActionEntry(ApiModel):
+    """What somebody asked of it."""
+
+    at: datetime
+    who: str
+    action: str
+    reason: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class History(ApiModel):
+    """Everything it was given and what people did to it, oldest first. `evictions` counts causes."""
+
+    admissions: list[AdmissionEntry]
+    actions: list[ActionEntry]
+    evictions: dict[str, int]

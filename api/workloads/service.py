@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from queue_manager.config.tree import Tree
+from queue_manager.config.compiled import Compiled
 from queue_manager.engine import workload as engine
 from queue_manager.engine.decision import PodSetAssignment
-from queue_manager.store.records import ENDED, State, WorkloadFilter, WorkloadRow
+from queue_manager.store import records
+from queue_manager.store.audits import AuditEntry
+from queue_manager.store.deadlines import STARTED, must_end_by, needed_checks, ready_by, run_time
+from queue_manager.store.instructions import object_name
+from queue_manager.store.records import ENDED, CheckState, State, WorkloadFilter, WorkloadRow
 from queue_manager.store.workloads import BadCursor
 
 from ..context import Context
 from ..paging import Page
 from ..problems import ProblemError, not_found
-from .schemas import Domain, Explanation, PodGroup, PodSet, Topology, Workload
+from .schemas import (
+    ActionEntry,
+    AdmissionEntry,
+    Blocker,
+    Check,
+    Domain,
+    Explanation,
+    History,
+    PodGroup,
+    PodSet,
+    Ready,
+    Requeue,
+    RunTime,
+    Topology,
+    Workload,
+)
+
+SECOND = 1_000_000
+HISTORY = 1000
+"""Actions that a history shows at most."""
+ENDS = frozenset({"Succeeded", "Failed", "Deleted", "Unmanaged"})
+"""Causes of an admission's end that are no evictions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +63,8 @@ def list_workloads(context: Context, wanted: Wanted, cursor: str, limit: int) ->
     if queues == ():
         return Page(items=[])
     rows, following = _page(context, wanted, queues or (), cursor, limit)
-    tree = context.configuration().compiled.tree
-    return Page(items=[to_schema(tree, row) for row in rows], next=following)
+    compiled, now = context.configuration().compiled, context.now()
+    return Page(items=[to_schema(compiled, row, now) for row in rows], next=following)
 
 
 def _page(
@@ -71,11 +99,18 @@ def get_row(context: Context, namespace: str, name: str, kind: str = "") -> Work
 
 def get_workload(context: Context, namespace: str, name: str, kind: str = "") -> Workload:
     """One workload."""
-    return to_schema(context.configuration().compiled.tree, get_row(context, namespace, name, kind))
+    return show(context, get_row(context, namespace, name, kind))
+
+
+def show(context: Context, row: WorkloadRow) -> Workload:
+    """A row as it is now."""
+    return to_schema(context.configuration().compiled, row, context.now())
 
 
 def explain(context: Context, row: WorkloadRow) -> Explanation:
     """What was said of it when it was last looked at; for one that does not wait, its state and reason."""
+    if row.state is State.RESERVED:
+        return _waits_for_checks(context, row)
     body = context.store.explanation(row.uid) if row.state in (State.WAITING, State.HELD) else None
     if not body:
         return Explanation(state=row.state, reason=row.reason, message=row.message, since=row.created_at)
@@ -84,9 +119,27 @@ def explain(context: Context, row: WorkloadRow) -> Explanation:
     )
 
 
-def to_schema(tree: Tree, row: WorkloadRow) -> Workload:
+def _waits_for_checks(context: Context, row: WorkloadRow) -> Explanation:
+    """Its quota is reserved: a blocker for each check that is not ready."""
+    waits = [c for c in list_checks(context.configuration().compiled, row) if c.needed and c.state != CheckState.READY]
+    blockers = []
+    for check in waits:
+        said = f"{check.state.value} ({check.message})" if check.message else check.state.value
+        told = said if check.at is not None else f"{said}: nothing has answered yet"
+        blockers.append(Blocker(type="AdmissionCheck", message=f"check {check.name} is {told}", node=row.queue))
+    return Explanation(
+        state=row.state,
+        reason=row.reason,
+        message="; ".join(blocker.message for blocker in blockers) or "its checks are ready: it starts now",
+        since=row.created_at,
+        as_of=context.now(),
+        blockers=blockers,
+    )
+
+
+def to_schema(compiled: Compiled, row: WorkloadRow, now: datetime) -> Workload:
     """A row in the API's shape."""
-    node = tree.queues.get(row.queue)
+    node = compiled.tree.queues.get(row.queue)
     admission = row.admission.admission if row.admission else None
     assigned = {each.name: each for each in admission.pod_sets} if admission else {}
     return Workload(
@@ -108,8 +161,86 @@ def to_schema(tree: Tree, row: WorkloadRow) -> Workload:
         admitted=row.admission.admitted_at if row.admission else None,
         finished=row.finished_at,
         attempt=row.attempt,
+        after_drain=row.after_drain,
+        requeue=Requeue(
+            count=row.requeues,
+            since=row.requeued_at,
+            at=row.not_before if row.not_before and row.not_before > now else None,
+        ),
+        ready=_ready(compiled, row),
+        run_time=RunTime(
+            limit=row.max_run_time / SECOND if row.max_run_time else None,
+            used=(row.past_run_time + run_time(row, now)) / SECOND,
+            until=must_end_by(row),
+        ),
+        checks=list_checks(compiled, row),
         topology=_topology(row.topology),
         pod_groups=[_pod_group(group, assigned) for group in row.pod_groups],
+    )
+
+
+def _ready(compiled: Compiled, row: WorkloadRow) -> Ready | None:
+    if row.admission is None or row.state not in STARTED:
+        return None
+    return Ready(at=row.admission.ready_at, lost_at=row.admission.unready_at, by=ready_by(row, compiled.settings))
+
+
+def list_checks(compiled: Compiled, row: WorkloadRow) -> list[Check]:
+    """All checks that its queue knows, or that have answered."""
+    queue = compiled.configuration.queues.get(row.admission.admission.queue if row.admission else row.queue)
+    names = [check.name for check in queue.checks] if queue is not None else []
+    needed = needed_checks(row, queue)
+    answers = {check.name: check for check in row.checks}
+    return [_check(name, answers.get(name), needed) for name in dict.fromkeys([*names, *answers])]
+
+
+def _check(name: str, answer: records.Check | None, needed: Sequence[str] | None) -> Check:
+    asked = None if needed is None else name in needed
+    if answer is None:
+        return Check(name=name, state=CheckState.PENDING, needed=asked)
+    return Check(
+        name=name,
+        state=answer.state,
+        message=answer.message,
+        at=answer.at,
+        by=answer.who,
+        needed=asked,
+        requeue_after=answer.requeue_after if answer.state is CheckState.RETRY else None,
+    )
+
+
+def history(context: Context, row: WorkloadRow) -> History:
+    """Its admissions and what people asked of it."""
+    found = context.store.history(row.uid).admissions
+    entries = context.store.audit_entries(HISTORY, object=object_name(row.namespace, row.name))
+    causes = Counter(a.underlying or a.cause for a in found if a.evicted_at is not None and a.cause not in ENDS)
+    return History(
+        admissions=[_admission(each) for each in found],
+        actions=[_action(entry) for entry in reversed(entries) if (entry.before or {}).get("uid") == row.uid],
+        evictions=dict(sorted(causes.items())),
+    )
+
+
+def _admission(each: records.AdmissionRow) -> AdmissionEntry:
+    return AdmissionEntry(
+        attempt=each.attempt,
+        queue=each.admission.queue,
+        admitted=each.admitted_at,
+        checked=each.checked_at,
+        started=each.started_at,
+        ready=each.ready_at,
+        evicted=each.evicted_at,
+        ended=each.ended_at,
+        cause=each.cause,
+        underlying_cause=each.underlying,
+        message=each.cause_message,
+        by=each.by,
+    )
+
+
+def _action(entry: AuditEntry) -> ActionEntry:
+    return ActionEntry(
+        at=entry.at, who=entry.who, action=entry.action, reason=entry.reason, arguments=dict(entry.after or {})
     )
 
 

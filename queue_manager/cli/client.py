@@ -71,6 +71,10 @@ class Client:
         """JSON of a PUT."""
         return self._json("PUT", path, query, body.encode(), media_type)
 
+    def post(self, path: str, body: Mapping[str, Any], query: Query = NO_QUERY) -> Any:
+        """JSON of a POST of JSON."""
+        return self._json("POST", path, query, json.dumps(body).encode(), "application/json")
+
     def items(self, path: str, query: Query = NO_QUERY, at_most: int = 0) -> Iterator[Any]:
         """Items of a list, page after page; `at_most` 0 is all."""
         cursor, count = "", 0

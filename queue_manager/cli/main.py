@@ -215,6 +215,36 @@ def simulate(
 
 
 @app.command()
+def hold(
+    workload: Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The job.")],
+    reason: Annotated[str, typer.Option(help="Why; its user is told, and the audit log keeps it.")],
+    kind: Annotated[str, typer.Option(help="When jobs of several kinds have this name.", show_default=False)] = "",
+    server: Server = DEFAULT_SERVER,
+    token: Token = "",
+    output: Output = Format.TABLE,
+) -> None:
+    """Take a job out of its queue, or stop it, until it is released."""
+    from queue_manager.cli.actions import act
+
+    act(_client(server, token), "hold", workload, kind, reason, output)
+
+
+@app.command()
+def release(
+    workload: Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The job.")],
+    reason: Annotated[str, typer.Option(help="Why; its user is told, and the audit log keeps it.")],
+    kind: Annotated[str, typer.Option(help="When jobs of several kinds have this name.", show_default=False)] = "",
+    server: Server = DEFAULT_SERVER,
+    token: Token = "",
+    output: Output = Format.TABLE,
+) -> None:
+    """Let a job queue again that is held, deactivated or backing off."""
+    from queue_manager.cli.actions import act
+
+    act(_client(server, token), "release", workload, kind, reason, output)
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     from importlib.metadata import version as of

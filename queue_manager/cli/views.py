@@ -79,12 +79,17 @@ def show_workloads(client: Client, query: Mapping[str, Any], limit: int, form: F
         print("no workload matches", file=sys.stderr)
 
 
-def show_explanation(client: Client, workload: str, kind: str, form: Format) -> None:
-    """Why a workload waits, in words and numbers."""
+def workload_path(workload: str) -> str:
+    """URL path of `namespace/name`."""
     namespace, slash, name = workload.partition("/")
     if not slash or not namespace or not name or "/" in name:
         raise CommandError(f"{workload!r} is not the name of a workload", "write it like namespace/name")
-    path = f"/api/v1/workloads/{namespace}/{name}"
+    return f"/api/v1/workloads/{namespace}/{name}"
+
+
+def show_explanation(client: Client, workload: str, kind: str, form: Format) -> None:
+    """Why a workload waits, in words and numbers."""
+    path = workload_path(workload)
     found = client.get(path, {"kind": kind})
     explanation = client.get(f"{path}/explanation", {"kind": kind})
     if form is not Format.TABLE:

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from queue_manager.config.compiled import Settings
 from queue_manager.config.human import duration
 from queue_manager.controller.transitions import Facts, annotate, describe_admission, drain, event, sync
-from queue_manager.engine.configuration import Queue, checks_of
-from queue_manager.store.deadlines import STARTED, must_end_by, ready_by, run_time
+from queue_manager.engine.configuration import Queue
+from queue_manager.store.deadlines import STARTED, must_end_by, needed_checks, ready_by, run_time
 from queue_manager.store.records import AdmissionRow, Change, Check, CheckState, State, WorkloadRow
 
 PODS_READY_TIMEOUT = "PodsReadyTimeout"
@@ -36,11 +36,9 @@ class Rules:
 
 def rules_for(row: WorkloadRow, settings: Settings, queue: Queue | None) -> Rules:
     """The rules of a workload in its queue as configured now. Without its queue the checks of its admission stay."""
-    if row.admission is None or not (row.checks or row.state is State.RESERVED):
+    if not (row.checks or row.state is State.RESERVED):
         return Rules(settings)
-    admission = row.admission.admission
-    flavors = frozenset(flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values())
-    return Rules(settings, checks_of(queue, flavors) if queue is not None else admission.checks)
+    return Rules(settings, needed_checks(row, queue) or ())
 
 
 def overdue(row: WorkloadRow, facts: Facts, rules: Rules) -> Change | None:

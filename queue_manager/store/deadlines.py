@@ -1,4 +1,4 @@
-"""Times by which something has to have happened to an admitted workload: from its row and the settings, nothing else.
+"""What has to have happened to an admitted workload, and by when: from its row and the configuration, nothing else.
 
 The controller acts on them, the API shows them. Run time counts while a workload is starting or running, as in Kueue
 (its time as Admitted), whatever its pods do.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from queue_manager.config.compiled import Settings
+from queue_manager.engine.configuration import Queue, checks_of
 from queue_manager.store.records import State, WorkloadRow
 
 STARTED = (State.STARTING, State.RUNNING)
@@ -31,6 +32,16 @@ def must_end_by(row: WorkloadRow) -> datetime | None:
     if row.admission is None or row.max_run_time is None or row.state not in STARTED:
         return None
     return row.admission.begun_at + timedelta(microseconds=row.max_run_time - row.past_run_time)
+
+
+def needed_checks(row: WorkloadRow, queue: Queue | None) -> tuple[str, ...] | None:
+    """Names of the checks that an admitted workload needs in its queue as configured now; where that is gone, those of
+    its admission stay. None while it is not admitted: its flavors are not known."""
+    if row.admission is None:
+        return None
+    admission = row.admission.admission
+    flavors = frozenset(flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values())
+    return checks_of(queue, flavors) if queue is not None else admission.checks
 
 
 def run_time(row: WorkloadRow, now: datetime) -> int:

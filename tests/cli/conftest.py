@@ -29,7 +29,7 @@ def _logs_as_before() -> Iterator[None]:
 def server(store: Store) -> Iterator[str]:
     """URL of a server over an empty database."""
     listening = socket.create_server(("127.0.0.1", 0))
-    app = create_app(store, now=lambda: NOW, registry=CollectorRegistry())
+    app = create_app(store, now=lambda: NOW, registry=CollectorRegistry(), patience=0.05)
     running = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
     thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()

@@ -21,6 +21,9 @@ COMPLETE_AFTER = "test.queue-manager.io/complete-after"
 FAIL_AFTER = "test.queue-manager.io/fail-after"
 """Pod annotation: the pod fails with exit code 1 this long after it runs."""
 
+NEVER_READY = "test.queue-manager.io/never-ready"
+"""Pod annotation: the pod stays as it was bound, its containers never start."""
+
 TERMINATE_AFTER = "test.queue-manager.io/terminate-after"
 """Pod annotation: a deleted pod stays terminating this long; without it, it is gone at once."""
 
@@ -33,6 +36,9 @@ def write_stages(target: Path) -> Path:
         {"key": f'.metadata.labels["{DOWN_LABEL}"]', "operator": "DoesNotExist"}
     )
     pod_ready = yaml.safe_load((folder / "pod-ready.yaml").read_text())
+    pod_ready["spec"]["selector"]["matchExpressions"].append(
+        {"key": f'.metadata.annotations["{NEVER_READY}"]', "operator": "DoesNotExist"}
+    )
     stages = [
         node_initialize,
         pod_ready,

@@ -1,0 +1,88 @@
+"""What people ask of workloads. The API notes it with an audit line; whoever leads carries it out.
+
+A request waits a moment for that: 200 is done, 202 is noted and not done yet (nobody leads just now).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from queue_manager.store.records import Wish, WorkloadRow
+from queue_manager.store.wishes import answered, refusal
+
+from ..context import Context
+from ..problems import ProblemError, not_found
+from .schemas import Check, CheckAnswer
+from .service import get_row, list_checks
+
+ANONYMOUS = "anonymous on loopback"
+"""Who acts while there is no authentication."""
+POLL = 0.02
+"""Seconds between two looks whether the leader has done it."""
+
+
+def act(context: Context, row: WorkloadRow, wish: Wish, reason: str) -> tuple[WorkloadRow, bool]:
+    """Notes a wish; the workload afterwards and whether it was carried out. 409 where it makes no sense."""
+    why_not = refusal(row, wish, context.now())
+    if why_not:
+        raise ProblemError(409, f"Nothing to {wish.value}", f"{row.namespace}/{row.name}: {why_not}")
+    done = _instruct(context, row, wish, {}, reason)
+    return get_row(context, row.namespace, row.name, row.kind), done
+
+
+def get_checks(context: Context, row: WorkloadRow) -> list[Check]:
+    """The checks of a workload, with answers that are noted and not carried out yet."""
+    return list_checks(context.configuration().compiled, replace(row, checks=_answers(context, row)))
+
+
+def get_check(context: Context, row: WorkloadRow, name: str) -> Check:
+    """One check of a workload; 404 names those there are."""
+    found = {check.name: check for check in get_checks(context, row)}
+    if name not in found:
+        known = ", ".join(found) or "none"
+        raise not_found("check", name, f"checks of queue {row.queue or row.local_queue}: {known}")
+    return found[name]
+
+
+def put_check(context: Context, row: WorkloadRow, name: str, answer: CheckAnswer) -> tuple[Check, bool]:
+    """Notes the answer of a check; the same answer again changes nothing."""
+    known = get_check(context, row, name)
+    if why_not := refusal(row, Wish.CHECK, context.now()):
+        raise ProblemError(409, "Nothing to check", f"{row.namespace}/{row.name}: {why_not}")
+    said = (known.state.value, known.message, known.requeue_after)
+    if said == (answer.state, answer.message, answer.requeue_after):
+        return known, not context.store.pending_instructions(row.uid)
+    arguments = {
+        "check": name,
+        "state": answer.state,
+        "message": answer.message,
+        "requeueAfter": answer.requeue_after,
+    }
+    done = _instruct(context, row, Wish.CHECK, arguments, answer.message)
+    return get_check(context, get_row(context, row.namespace, row.name, row.kind), name), done
+
+
+def _answers(context: Context, row: WorkloadRow) -> tuple[Any, ...]:
+    answers = {check.name: check for check in row.checks}
+    for instruction in context.store.pending_instructions(row.uid):
+        if instruction.wish is Wish.CHECK:
+            name = instruction.arguments["check"]
+            answers[name] = answered(answers.get(name), instruction)
+    return tuple(answers[name] for name in sorted(answers))
+
+
+def _instruct(context: Context, row: WorkloadRow, wish: Wish, arguments: Mapping[str, Any], reason: str) -> bool:
+    id_ = context.store.instruct(
+        row.uid, wish, arguments, who=ANONYMOUS, reason=reason, source="api", now=context.now()
+    )
+    if id_ is None:
+        raise not_found("workload", f"{row.namespace}/{row.name}")
+    deadline = time.monotonic() + context.patience
+    while context.store.instruction_is_pending(id_):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(POLL)
+    return True
