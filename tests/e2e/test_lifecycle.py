@@ -163,7 +163,7 @@ def test_a_bad_run_time_is_refused_by_name(product: Product) -> None:
     product.configure(TOPOLOGY, FLAVOR, queue("team", 16))
     namespace = product.cluster.new_namespace()
     bad = {"queue-manager.io/max-run-time": "an hour"}
-    with pytest.raises(Exception, match=r"max-run-time\] must be a duration such as 90m or 36h"):
+    with pytest.raises(Exception, match=r"max-run-time\]: must be a duration such as 90m or 36h"):
         product.client.create(train_job("bad", "team", nodes=1, annotations=bad), namespace)
 
 
