@@ -9,7 +9,7 @@ from typing import Any
 
 from queue_manager.cluster.cache import controller_of
 from queue_manager.cluster.port import Object
-from queue_manager.engine.quantities import PODS, parse
+from queue_manager.engine.quantities import PODS, parse, port_resource
 
 REQUESTS = "requests"
 HOST_PORTS = "hostPorts"
@@ -95,11 +95,13 @@ def project(pod: Object) -> Object:
 
 
 def usage(pod: Object) -> Mapping[str, int]:
-    """What a (projected) pod takes of its node, the slot for the pod itself included."""
-    requests = pod.get(REQUESTS)
+    """What a (projected) pod takes of its node, the slot for the pod itself and its host ports included."""
+    requests, ports = pod.get(REQUESTS), pod.get(HOST_PORTS)
     if requests is None:
         requests = _readable_requests(pod.get("spec") or {})
-    return {**requests, PODS: 1}
+    if ports is None:
+        ports = host_ports(pod.get("spec") or {})
+    return {**requests, PODS: 1, **{port_resource(port): 1 for port in ports}}
 
 
 def is_gone(pod: Object | None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from queue_manager.engine.configuration import Cell, Configuration
-from queue_manager.engine.quantities import PODS, added
+from queue_manager.engine.quantities import PODS, added, port_resource
 from queue_manager.engine.workload import Devices, PodSet, Requests, Workload
 
 Shape = tuple[object, ...]
@@ -142,6 +142,8 @@ def _pod_set_ask(pod_set: PodSet, group: int, configuration: Configuration) -> P
     stages = pod_set.stages if configuration.policies.stages else (0, 0)
     on_node = {r: amount for r, amount in pod_set.requests.items() if amount > 0 and r not in backed}
     on_node[PODS] = max(1, on_node.get(PODS, 0))
+    if configuration.policies.host_ports:
+        on_node.update({port_resource(port): 1 for port in pod_set.host_ports})
     return PodSetAsk(pod_set, group, count, least, requests, on_node, stages, {}, stages, unmapped)
 
 

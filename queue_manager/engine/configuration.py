@@ -231,6 +231,7 @@ class Policies:
     workload is taken for one that fits, and then passed over. `fragmentation_aware`:
     domains are chosen so that large gaps stay whole, and every pod is checked against one real node; off, as Kueue
     chooses them. `location_aware_victims`: preemption for nodes clears the domain that costs least.
+    `host_ports`: a port of a node is given once.
     """
 
     hold_freed_quota: bool = True
@@ -240,6 +241,7 @@ class Policies:
     just_victims: bool = True
     fragmentation_aware: bool = True
     location_aware_victims: bool = True
+    host_ports: bool = True
     resume_flavor_scan: bool = False
     hold_for_starving: bool = True
     pass_over: bool = True
@@ -265,7 +267,8 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A cluster node. `foreign` is what pods that we do not manage use on it, `pods` (a count) included."""
+    """A cluster node. `foreign` is what pods that we do not manage use on it, `pods` (a count) and host ports
+    (`quantities.port_resource`) included."""
 
     name: str
     labels: Mapping[str, str]

@@ -23,8 +23,9 @@ from queue_manager.engine.prepared import pod_filter
 from queue_manager.engine.quantities import show
 from queue_manager.engine.reasons import reason_of
 from queue_manager.engine.resize import owner_uid
+from queue_manager.engine.room import Demand
 from queue_manager.engine.state import Phase, QueueState, Record, State
-from queue_manager.engine.topology import Demand, Misfit
+from queue_manager.engine.topology import Misfit
 from queue_manager.engine.tree import FUTURE, Shortage, TreeNode
 
 MOST_HOLDERS = 10

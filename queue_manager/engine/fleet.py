@@ -8,13 +8,14 @@ names.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from queue_manager.engine.configuration import Node
+from queue_manager.engine.quantities import port_of
 from queue_manager.engine.selectors import affine, selects, untolerated
 from queue_manager.engine.tree import EMPTY, FUTURE, NOW
 from queue_manager.engine.undo import UndoLog
@@ -27,6 +28,8 @@ Occupancy = Mapping[str, Amounts]
 """Node -> resource -> amount in base units."""
 
 _HUGE = 1 << 60
+MOST_COUNTS = 64
+"""Shapes of pods of which a forest remembers what fits; the one not asked for longest is forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ class Forest:
         self.path_of = dict(zip(self.names, paths, strict=True))
         self.member_of = {name: i for i, name in enumerate(self.names)}
         self.rows: Ints = np.array([rows[name] for name in self.names], dtype=np.int64)
+        self.counts: dict[tuple[object, ...], _CachedCounts] = {}
         self.levels = [Level(paths, depth) for depth in range(len(levels))]
 
     def level_of(self, key: str) -> int | None:
@@ -102,6 +106,14 @@ class _CachedMask:
     seen: int
 
 
+@dataclass(slots=True)
+class _CachedCounts:
+    """Pods that fit on each member of a forest; `seen` says up to where changes of nodes and of usage are in."""
+
+    counts: Ints
+    seen: tuple[int, int]
+
+
 class Fleet:
     """All nodes, with what is used on them in each view."""
 
@@ -112,10 +124,12 @@ class Fleet:
         self._rows: dict[str, int] = {}
         self._spare_rows: list[int] = []
         self._columns: dict[str, int] = {}
+        self._ports: list[str] = []
         self._capacity: Ints = np.zeros((0, 0), dtype=np.int64)
         self._used: list[Ints] = [np.zeros((0, 0), dtype=np.int64) for _ in (NOW, FUTURE)]
         self._stale: tuple[set[str], set[str]] = (set(), set())
         self._changed: list[str] = []
+        self._moved: tuple[list[str], list[str], list[str]] = ([], [], [])
         self._masks: dict[PodFilter, _CachedMask] = {}
         self._forests: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], Forest] = {}
 
@@ -150,13 +164,21 @@ class Fleet:
         self._forests.clear()
         self._masks.clear()
         self._changed.clear()
+        self._forget_counts()
         return True
 
     def _note(self, name: str) -> None:
         if len(self._changed) > 4 * len(self._rows) + 64:
             self._masks.clear()
             self._changed.clear()
+            self._forget_counts()
         self._changed.append(name)
+
+    def _forget_counts(self) -> None:
+        for forest in self._forests.values():
+            forest.counts.clear()
+        for moved in self._moved:
+            moved.clear()
 
     def _reserve(self, node: Node) -> None:
         """Makes the matrices large enough for a node and its resources."""
@@ -175,6 +197,8 @@ class Fleet:
         row = np.zeros(self._capacity.shape[1], dtype=np.int64)
         for resource, amount in node.allocatable.items():
             row[self._columns[resource]] = min(amount, _HUGE) - min(node.foreign.get(resource, 0), _HUGE)
+        for resource in self._ports:
+            row[self._columns[resource]] = _capacity(node, resource)
         self._capacity[self._rows[node.name]] = row
 
     # ---- usage
@@ -208,6 +232,10 @@ class Fleet:
         else:
             self.occupied[view].pop(name, None)
         self._stale[view].add(name)
+        moved = self._moved[view]
+        if len(moved) > 4 * len(self._rows) + 64:
+            self._forget_counts()
+        moved.append(name)
 
     def free(self, view: int) -> Ints:
         """Free amounts, row by column, as a new matrix."""
@@ -228,15 +256,67 @@ class Fleet:
         node = self.nodes.get(name)
         if node is None:
             return 0
-        used = self.occupied[view].get(name, {})
-        free = {r: node.allocatable.get(r, 0) - node.foreign.get(r, 0) - used.get(r, 0) for r in requests}
-        return max(0, min((free[r] // amount for r, amount in requests.items() if amount > 0), default=0))
+        free = self.free_on(node, view)
+        return max(0, min((free(r) // amount for r, amount in requests.items() if amount > 0), default=0))
+
+    def free_on(self, node: Node, view: int) -> Callable[[str], int]:
+        """What is free of a resource on one node."""
+        used = {} if view == EMPTY else self.occupied[view].get(node.name, {})
+        return lambda resource: _capacity(node, resource) - used.get(resource, 0)
+
+    def counts(self, forest: Forest, pods: PodFilter, requests: Amounts, view: int) -> Ints:
+        """How many pods with these requests fit on each member of a forest. Not to be changed by the caller."""
+        key = (pods, tuple(sorted(requests.items())), view)
+        cached = forest.counts.pop(key, None)
+        seen = (len(self._changed), len(self._moved[view]))
+        stale: set[str] = set()
+        if cached is not None and cached.seen != seen:
+            stale = {*self._changed[cached.seen[0] :], *self._moved[view][cached.seen[1] :]}
+        if cached is None or 4 * len(stale) > len(forest.names):
+            cached = _CachedCounts(self._all_counts(forest, pods, requests, view), seen)
+        for name in stale if cached.seen != seen else ():
+            member = forest.member_of.get(name)
+            if member is not None:
+                node = self.nodes[name]
+                cached.counts[member] = 0 if exclusion(node, pods) else self.room(name, requests, view)
+        cached.seen = seen
+        if len(forest.counts) >= MOST_COUNTS:
+            del forest.counts[next(iter(forest.counts))]
+        forest.counts[key] = cached
+        return cached.counts
+
+    def _all_counts(self, forest: Forest, pods: PodFilter, requests: Amounts, view: int) -> Ints:
+        rows = forest.rows
+        columns = [self.column(resource) for resource in requests]
+        if not len(rows) or None in columns:
+            return np.zeros(len(rows), dtype=np.int64)
+        free = self.free(view)
+        counts: Ints = np.full(len(rows), _HUGE, dtype=np.int64)
+        for column, amount in zip(columns, requests.values(), strict=True):
+            np.minimum(counts, free[rows, column] // amount, out=counts)
+        np.maximum(counts, 0, out=counts)
+        counts[~self.mask(pods)[rows]] = 0
+        return counts
 
     # ---- what pods see
 
     def column(self, resource: str) -> int | None:
-        """The matrix column of a resource, None if no node has it."""
+        """The matrix column of a resource, None if no node has it. Every node has every host port, once."""
+        if resource not in self._columns and port_of(resource) is not None:
+            self._add_port(resource)
         return self._columns.get(resource)
+
+    def _add_port(self, resource: str) -> None:
+        column = self._columns[resource] = len(self._columns)
+        self._ports.append(resource)
+        if column >= self._capacity.shape[1]:
+            shape = (self._capacity.shape[0], column + 1)
+            self._capacity = _grown(self._capacity, shape)
+            self._used = [_grown(used, shape) for used in self._used]
+        for name, row in self._rows.items():
+            self._capacity[row, column] = _capacity(self.nodes[name], resource)
+        for stale in self._stale:
+            stale.update(self._rows)
 
     def forest(self, levels: tuple[str, ...], labels: Mapping[str, str]) -> Forest:
         """Domains of the nodes with these labels."""
@@ -274,7 +354,7 @@ class Fleet:
             column = self.column(resource)
             short = left if column is None else left & (free[rows, column] < requests[resource])
             if count := int(short.sum()):
-                reasons[f"too little {resource}"] += count
+                reasons[_lack(resource)] += count
             left = left & ~short
         return reasons
 
@@ -292,6 +372,17 @@ class Fleet:
                 if reason:
                     reasons[reason] += 1
         return total, reasons
+
+
+def _lack(resource: str) -> str:
+    port = port_of(resource)
+    return f"too little {resource}" if port is None else f"host port {port} taken"
+
+
+def _capacity(node: Node, resource: str) -> int:
+    """What pods that we manage can have of a resource at most."""
+    most = node.allocatable.get(resource, 0) if port_of(resource) is None else 1
+    return most - node.foreign.get(resource, 0)
 
 
 def _grown(matrix: Ints, shape: tuple[int, int]) -> Ints:

@@ -13,7 +13,9 @@ from itertools import pairwise
 import numpy as np
 
 from queue_manager.engine.fleet import Amounts, Fleet, Forest, Ints, PodFilter
-from queue_manager.engine.topology import Demand, Misfit, Places, Scope, no_level
+from queue_manager.engine.room import Demand
+from queue_manager.engine.slices import layers_of
+from queue_manager.engine.topology import Misfit, Places, Scope, no_level
 from queue_manager.engine.tree import EMPTY
 from queue_manager.engine.workload import SliceLayer, Toleration, TopologyMode, TopologyRequest
 
@@ -59,11 +61,11 @@ class _Ask:
 
 
 class KueueSearch:
-    """Places the units of a workload one after another on what is free in `free`."""
+    """Places the units of a workload one after another on what is free in all of some views."""
 
-    def __init__(self, fleet: Fleet, free: Ints) -> None:
+    def __init__(self, fleet: Fleet, views: Sequence[int]) -> None:
         self._fleet = fleet
-        self._free = free
+        self._free: Ints = np.minimum.reduce([fleet.free(view) for view in views])
         self._assumed: dict[tuple[tuple[str, ...], tuple[str, ...]], dict[str, int]] = {}
 
     def place(self, scope: Scope) -> Places | Misfit:
@@ -268,36 +270,17 @@ def _ask(unit: Scope) -> _Ask | Misfit:
             leader, workers = workers, leader
     request = unit.request or TopologyRequest(TopologyMode.UNCONSTRAINED)
     keys = workers.forest.level_keys
-    layers = request.slices or (SliceLayer(keys[-1], 1),)
-    for key in (request.level, *(layer.level for layer in layers)):
-        if key and key not in keys:
-            return no_level(workers, key)
+    if request.level and request.level not in keys:
+        return no_level(workers, request.level)
     widest = 0 if request.slices else len(keys) - 1
     depth = keys.index(request.level) if request.level else widest
-    note = _bad_layers(keys, depth, layers)
-    if note:
-        return Misfit(workers, request.level, (), 0, workers.count, note)
+    layers = layers_of(keys, request.slices or (SliceLayer(keys[-1], 1),), depth)
+    if isinstance(layers, str):
+        return Misfit(workers, request.level, (), 0, workers.count, layers)
     inner: dict[int, int] = {}
-    above = keys.index(layers[0].level)
-    for layer in layers[1:]:
-        below = keys.index(layer.level)
-        inner.update(dict.fromkeys(range(above + 1, below + 1), layer.size))
-        above = below
-    return _Ask(workers, leader, depth, keys.index(layers[0].level), layers[0].size, inner, request.mode)
-
-
-def _bad_layers(keys: tuple[str, ...], depth: int, layers: Sequence[SliceLayer]) -> str:
-    """What is wrong with the layers of a request, "" if nothing."""
-    if layers[0].size <= 0:
-        return "slices need a size"
-    if keys.index(layers[0].level) < depth:
-        return f"slices of {layers[0].level} are wider than {keys[depth]}"
     for outer, layer in pairwise(layers):
-        if keys.index(layer.level) <= keys.index(outer.level):
-            return f"slices of {layer.level} must be narrower than those of {outer.level}"
-        if layer.size <= 0 or outer.size % layer.size:
-            return f"slices of {layer.size} do not divide those of {outer.size}"
-    return ""
+        inner.update(dict.fromkeys(range(outer.depth + 1, layer.depth + 1), layer.size))
+    return _Ask(workers, leader, depth, layers[0].depth, layers[0].size, inner, request.mode)
 
 
 def _times(requests: Amounts, free: Amounts) -> int:

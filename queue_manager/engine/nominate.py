@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from queue_manager.engine.configuration import Cell, FlavorFungibility
 from queue_manager.engine.fair_preemption import FairPreemptionSearch
 from queue_manager.engine.flavors import Assignment, Banned, FlavorAssigner, Mode
-from queue_manager.engine.fleet import Ints, Occupancy
+from queue_manager.engine.fleet import Occupancy
 from queue_manager.engine.limits import LimitHit
 from queue_manager.engine.placing import build_scope, find_places, occupancy_of, still_holds
 from queue_manager.engine.preemption import PreemptionSearch, Victim
@@ -229,7 +227,7 @@ class Nominator:
         contested = assignment.contested
         reserve: Places | None = None
         if scope is not None:
-            empty = find_places(self._state, scope, self._state.fleet.free(EMPTY))
+            empty = find_places(self._state, scope, EMPTY)
             if isinstance(empty, Misfit):
                 return Nomination(self._record, assignment, Mode.NO_FIT, misfit=misfit or empty)
             reserve = empty
@@ -265,16 +263,14 @@ class Nominator:
 
     def placed(self, scope: Scope, now: bool) -> Places | Misfit:
         """Nodes in the FUTURE view, or in what is free both there and NOW."""
-        return find_places(self._state, scope, self._free(now))
+        return find_places(self._state, scope, *self._views(now))
 
     def still_placed(self, scope: Scope, places: Places, now: bool) -> bool:
         """Whether places found earlier are free in such a view."""
-        return still_holds(self._state, scope, places, self._free(now))
+        return still_holds(self._state, scope, places, *self._views(now))
 
-    def _free(self, now: bool) -> Ints:
-        fleet = self._state.fleet
-        free: Ints = fleet.free(FUTURE)
-        return np.minimum(free, fleet.free(NOW)) if now and self._different else free
+    def _views(self, now: bool) -> tuple[int, ...]:
+        return (FUTURE, NOW) if now and self._different else (FUTURE,)
 
 
 def usable(nomination: Nomination) -> bool:

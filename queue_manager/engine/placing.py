@@ -9,11 +9,12 @@ from queue_manager.engine.ask import Ask, PodSetAsk
 from queue_manager.engine.configuration import Configuration, Flavor
 from queue_manager.engine.decision import DomainCount, PodSetAssignment
 from queue_manager.engine.flavors import Assignment
-from queue_manager.engine.fleet import Amounts, Fleet, Forest, Ints
+from queue_manager.engine.fleet import Amounts, Fleet, Forest
 from queue_manager.engine.kueue_search import KueueSearch
 from queue_manager.engine.prepared import brackets, pod_filter
+from queue_manager.engine.room import Demand
 from queue_manager.engine.state import State
-from queue_manager.engine.topology import Demand, Misfit, Placement, Places, Scope
+from queue_manager.engine.topology import Misfit, Placement, Places, Scope
 from queue_manager.engine.workload import TopologyMode, TopologyRequest
 
 NO_TOPOLOGY = "no flavor with a topology is assigned"
@@ -78,7 +79,9 @@ def _demand(state: State, assignment: Assignment, index: int) -> Demand | Misfit
     pod_set = ask.pod_sets[index]
     flavors = flavors_of(state.configuration, assignment.flavors[index])
     nowhere = Forest((), {}, {}, {})
-    blank = Demand(index, pod_set.name, assignment.counts[index], {}, pod_set.stages, nowhere, state.fleet.no_rows())
+    pods = pod_filter(pod_set, flavors)
+    count, no_rows = assignment.counts[index], state.fleet.no_rows()
+    blank = Demand(index, pod_set.name, count, {}, pod_set.stages, nowhere, pods, no_rows)
     try:
         forest = forest_of(state.configuration, state.fleet, flavors)
     except ValueError as error:
@@ -89,36 +92,35 @@ def _demand(state: State, assignment: Assignment, index: int) -> Demand | Misfit
         ):
             return Misfit(blank, "", (), 0, blank.count, NO_TOPOLOGY)
         return None
-    mask = state.fleet.mask(pod_filter(pod_set, flavors))
     return Demand(
         index,
         pod_set.name,
-        assignment.counts[index],
+        count,
         pod_set.node_requests,
         pod_set.stages,
         forest,
-        mask,
-        bool(pod_set.pod_set.host_ports),
+        pods,
+        state.fleet.mask(pods),
         next(flavor.name for flavor in flavors if flavor.topology in state.configuration.topologies),
     )
 
 
-def find_places(state: State, scope: Scope, free: Ints) -> Places | Misfit:
-    """Nodes for all pods of a scope in what is free, by the rules of the configuration's policies."""
-    return _searcher(state, scope, free).place(scope)
+def find_places(state: State, scope: Scope, *views: int) -> Places | Misfit:
+    """Nodes for all pods of a scope in what is free in all views, by the rules of the configuration's policies."""
+    return _searcher(state, scope, views).place(scope)
 
 
-def still_holds(state: State, scope: Scope, places: Places, free: Ints) -> bool:
+def still_holds(state: State, scope: Scope, places: Places, *views: int) -> bool:
     """Whether places found earlier are still free."""
-    return _searcher(state, scope, free).holds(scope, places)
+    return _searcher(state, scope, views).holds(scope, places)
 
 
-def _searcher(state: State, scope: Scope, free: Ints) -> Placement | KueueSearch:
+def _searcher(state: State, scope: Scope, views: tuple[int, ...]) -> Placement | KueueSearch:
     """Kueue knows no request around those of pod sets."""
     outer = scope.request is not None or any(isinstance(part, Scope) and part.request for part in scope.parts)
     if state.configuration.policies.fragmentation_aware or outer:
-        return Placement(state.fleet, free, scope.demands())
-    return KueueSearch(state.fleet, free)
+        return Placement(state.fleet, views, scope.demands())
+    return KueueSearch(state.fleet, views)
 
 
 def occupancy_of(ask: Ask, places: Mapping[int, Mapping[str, int]]) -> dict[str, Amounts]:

@@ -15,6 +15,18 @@ K = TypeVar("K")
 
 CPU = "cpu"
 PODS = "pods"
+_PORT = "hostPort/"
+
+
+def port_resource(port: int) -> str:
+    """A host port as a resource of which every node has one, less what pods that we do not manage take of it."""
+    return f"{_PORT}{port}"
+
+
+def port_of(resource: str) -> int | None:
+    """The host port that a resource stands for, None for an ordinary resource."""
+    return int(resource.removeprefix(_PORT)) if resource.startswith(_PORT) else None
+
 
 _SUFFIXES: Mapping[str, Fraction] = {
     "": Fraction(1),

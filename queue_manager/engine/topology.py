@@ -8,34 +8,19 @@ pod needs one node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from queue_manager.engine.fleet import Fleet, Forest, Ints, Mask
+from queue_manager.engine.fleet import Fleet, Forest, Ints
+from queue_manager.engine.picking import Descent, pick, pick_in, shortened
+from queue_manager.engine.room import Demand, Gauge, Placed, Room
+from queue_manager.engine.slices import layers_of, whole
 from queue_manager.engine.workload import TopologyMode, TopologyRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """Equal pods to place: `count` of them, `requests` each (`pods` included), on allowed rows of a forest.
-
-    `flavor` is the one with the topology.
-    """
-
-    index: int
-    name: str
-    count: int
-    requests: Mapping[str, int]
-    stages: tuple[int, int]
-    forest: Forest
-    mask: Mask
-    ports: bool = False
-    flavor: str = ""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Scope:
     """A bracket around what must (or should) lie in one domain."""
 
@@ -74,22 +59,12 @@ Places = dict[int, dict[str, int]]
 """Index of pod set -> node -> number of pods."""
 
 
-@dataclass(slots=True)
-class _Trail:
-    """What was placed so far, so that it can be taken back."""
-
-    placed: list[tuple[Demand, Ints, Ints]] = field(default_factory=list)
-
-
 class Placement:
-    """One search over one matrix of free amounts. Pod sets that never run at the same time may use the same room."""
+    """One search over what is free in all of some views. Pod sets that never run at the same time may use the same
+    room."""
 
-    def __init__(self, fleet: Fleet, free: Ints, demands: Sequence[Demand]) -> None:
-        self._fleet = fleet
-        self._free = free
-        self._starts = sorted({demand.stages[0] for demand in demands})
-        self._used: dict[int, Ints] = {}
-        self._trail = _Trail()
+    def __init__(self, fleet: Fleet, views: Sequence[int], demands: Sequence[Demand]) -> None:
+        self._room = Room(fleet, views, sorted({demand.stages[0] for demand in demands}))
 
     def place(self, scope: Scope) -> Places | Misfit:
         """Places everything in a scope, or says what does not fit."""
@@ -97,34 +72,35 @@ class Placement:
         if misfit is not None:
             return misfit
         places: Places = {demand.index: {} for demand in scope.demands()}
-        for demand, members, counts in self._trail.placed:
-            nodes = places[demand.index]
-            for member, count in zip(members.tolist(), counts.tolist(), strict=True):
-                nodes[demand.forest.names[member]] = nodes.get(demand.forest.names[member], 0) + count
+        for placed in self._room.placed:
+            nodes = places[placed.demand.index]
+            for member, count in zip(placed.members.tolist(), placed.counts.tolist(), strict=True):
+                name = placed.demand.forest.names[member]
+                nodes[name] = nodes.get(name, 0) + count
         return places
 
     def holds(self, scope: Scope, places: Places) -> bool:
-        """Whether there is room for pods where they were placed. Leaves the placement as it was."""
-        mark = len(self._trail.placed)
+        """Whether there is room for pods where they were placed. Leaves the search as it was."""
+        mark = len(self._room.placed)
         try:
             for demand in scope.demands():
-                found = sorted((demand.forest.member_of.get(n, -1), c) for n, c in places[demand.index].items())
-                members, counts = np.array(found, dtype=np.int64).reshape(-1, 2).T
-                if (members < 0).any() or (self.counts(demand)[members] < counts).any():
+                found = [(demand.forest.member_of.get(n, -1), c) for n, c in places[demand.index].items()]
+                counts = self._room.counts(demand)
+                if any(member < 0 or counts[member] < count for member, count in found):
                     return False
-                self._take(demand, members, counts)
+                self._take(demand, found)
             return True
         finally:
-            self._take_back(mark)
+            self._room.give_back(mark)
 
     # ---- scopes
 
     def _scope(self, scope: Scope, within: Domain | None) -> Misfit | None:
         request = scope.request
-        if request is None or request.mode is TopologyMode.UNCONSTRAINED:
-            return self._parts(scope, within)
         if len(scope.parts) == 1 and isinstance(scope.parts[0], Demand):
             return self._leaf(scope.parts[0], within, request)
+        if request is None or request.mode is TopologyMode.UNCONSTRAINED:
+            return self._parts(scope, within)
         demands = scope.demands()
         keys = demands[0].forest.level_keys
         if any(demand.forest.level_keys != keys for demand in demands):
@@ -139,8 +115,10 @@ class Placement:
         """Several demands in one domain: the tightest domain in which all of them really fit."""
         keys = demands[0].forest.level_keys
         level = keys.index(request.level)
-        top = len(within.values) - 1 if within is not None else 0
-        levels = range(level, max(top, 0) - 1, -1) if request.mode is TopologyMode.PREFERRED else (level,)
+        top = len(within.values) if within is not None else 0
+        if level < top:
+            return self._parts(scope, within)
+        levels = range(level, top - 1, -1) if request.mode is TopologyMode.PREFERRED else (level,)
         worst: Misfit | None = None
         for depth in levels:
             candidates, misfit = self._candidates(demands, depth, within)
@@ -162,8 +140,8 @@ class Placement:
         rooms: list[dict[tuple[str, ...], int]] = []
         misfit: Misfit | None = None
         for demand in ranked:
-            first, last = self._run(demand.forest, within)
-            sums, start = self._sums(demand, self.counts(demand), depth, first, last)
+            gauge = Gauge.of(demand, self._room.counts(demand), ())
+            sums, start = gauge.sums(depth, _run(demand.forest, within))
             values = demand.forest.levels[depth].values
             room = {values[start + i]: int(total) for i, total in enumerate(sums.tolist())}
             if not any(total >= demand.count for total in room.values()) and misfit is None:
@@ -182,23 +160,48 @@ class Placement:
         return fitting, misfit
 
     def _parts(self, scope: Scope, within: Domain | None) -> Misfit | None:
-        """Places the parts one after another; if that fails, the smallest first. Leaves nothing behind on failure."""
+        """Places the parts one after another; if that fails, in other orders. Leaves nothing behind on failure."""
         misfit: Misfit | None = None
-        mark = len(self._trail.placed)
+        mark = len(self._room.placed)
         by_size = sorted(scope.parts, key=_size)
-        for order in (scope.parts, tuple(by_size)):
-            for part in order:
-                failed = (
-                    self._leaf(part, within, scope.request) if isinstance(part, Demand) else self._scope(part, within)
-                )
-                if failed is not None:
-                    misfit = misfit or failed
-                    self._take_back(mark)
-                    break
-            else:
+        for order in dict.fromkeys((scope.parts, tuple(by_size), tuple(reversed(by_size)))):
+            failed = self._in_order(scope, order, within)
+            if failed is None:
                 return None
-            if len(scope.parts) < 2:
-                break
+            misfit = misfit or failed
+            self._room.give_back(mark)
+        return self._leader_anywhere(scope, by_size, within, misfit) if misfit is not None else None
+
+    def _in_order(self, scope: Scope, order: Sequence[Scope | Demand], within: Domain | None) -> Misfit | None:
+        for part in order:
+            failed = self._leaf(part, within, scope.request) if isinstance(part, Demand) else self._scope(part, within)
+            if failed is not None:
+                return failed
+        return None
+
+    def _leader_anywhere(
+        self, scope: Scope, by_size: list[Scope | Demand], within: Domain | None, misfit: Misfit
+    ) -> Misfit | None:
+        """A leader (one pod) of a pod set group on any node of the domain, where it costs the workers least first."""
+        leader, *others = by_size
+        if len(others) != 1 or not isinstance(leader, Demand) or leader.count != 1:
+            return misfit
+        workers = others[0]
+        if not isinstance(workers, Demand) or workers.forest is not leader.forest:
+            return misfit
+        first, last = _run(leader.forest, within)
+        before, mark = self._room.counts(workers), len(self._room.placed)
+        costs: list[tuple[int, int]] = []
+        for member in np.flatnonzero(self._room.counts(leader)[first:last]).tolist():
+            self._take(leader, [(first + member, 1)])
+            after = self._room.counts(workers)
+            costs.append((int(before[first + member] - after[first + member]), first + member))
+            self._room.give_back(mark)
+        for _, member in sorted(costs):
+            self._take(leader, [(member, 1)])
+            if self._leaf(workers, within, scope.request) is None:
+                return None
+            self._room.give_back(mark)
         return misfit
 
     # ---- one demand
@@ -208,172 +211,138 @@ class Placement:
         if demand.count == 0:
             return None
         forest = demand.forest
-        first, last = self._run(forest, within)
-        counts = self.counts(demand)
-        total = int(counts[first:last].sum())
+        top = len(within.values) if within is not None else 0
         depth = _inner_depth(forest, within, request)
-        if depth == -2:
+        if depth == NO_SUCH_LEVEL:
             assert request is not None
             return no_level(demand, request.level)
+        layers = layers_of(forest.level_keys, request.slices if request is not None else (), depth or 0)
+        if isinstance(layers, str):
+            return Misfit(demand, request.level if request is not None else "", (), 0, demand.count, layers)
+        layers = tuple(layer for layer in layers if layer.depth >= top)
+        run = _run(forest, within)
+        gauge = Gauge.of(demand, self._room.counts(demand), layers)
         if depth is not None and request is not None:
-            return self._together(demand, counts, (first, last), depth, within, request)
-        if total < demand.count:
-            return Misfit(demand, "", within.values if within else (), total, demand.count)
+            return self._together(demand, gauge, run, depth, within, request)
+        total, need = gauge.total(run), whole(demand.count, layers)
+        if total < need:
+            return Misfit(demand, "", within.values if within else (), min(total, demand.count), demand.count)
         if within is not None:
-            self._descend(demand, counts, [(first, last)], len(within.values) - 1)
+            self._descend(demand, gauge, [run], top - 1)
         else:
-            self._scatter(demand, counts)
+            self._scatter(demand, gauge)
         return None
 
     def _together(
         self,
         demand: Demand,
-        counts: Ints,
+        gauge: Gauge,
         run: tuple[int, int],
         depth: int,
         within: Domain | None,
         request: TopologyRequest,
     ) -> Misfit | None:
         """One domain of level `depth`; for a preferred level a wider one, at last several of the widest."""
-        forest = demand.forest
+        forest, need = demand.forest, whole(demand.count, gauge.layers)
         floor = len(within.values) if within is not None else 0
         misfit: Misfit | None = None
         for level in range(depth, floor - 1, -1):
-            sums, start = self._sums(demand, counts, level, *run)
-            fitting = np.flatnonzero(sums >= demand.count)
+            sums, start = gauge.sums(level, run)
+            fitting = np.flatnonzero(sums >= need)
             if len(fitting):
                 chosen = start + int(fitting[np.argmin(sums[fitting])])
                 bounds = forest.levels[level]
-                self._descend(demand, counts, [(int(bounds.starts[chosen]), int(bounds.ends[chosen]))], level)
+                self._descend(demand, gauge, [(int(bounds.starts[chosen]), int(bounds.ends[chosen]))], level)
                 return None
             misfit = misfit or _best_of(demand, level, sums, start)
             if request.mode is TopologyMode.REQUIRED:
                 return misfit
-        total = int(counts[run[0] : run[1]].sum())
-        if total < demand.count:
-            return Misfit(demand, "", within.values if within else (), total, demand.count)
-        self._descend(demand, counts, [run], floor - 1)
+        total = gauge.total(run)
+        if total < need:
+            return Misfit(demand, "", within.values if within else (), min(total, demand.count), demand.count)
+        self._descend(demand, gauge, [run], floor - 1)
         return None
 
-    def _descend(self, demand: Demand, counts: Ints, runs: list[tuple[int, int]], depth: int) -> None:
-        """Narrows chosen runs of members level by level down to nodes, in as few domains as can be."""
-        levels = demand.forest.levels
-        for level in levels[depth + 1 :]:
-            starts: list[int] = []
-            ends: list[int] = []
-            for first, last in runs:
-                low, high = np.searchsorted(level.starts, [first, last])
-                starts.extend(level.starts[low:high].tolist())
-                ends.extend(level.ends[low:high].tolist())
-            totals = (
-                np.add.reduceat(np.append(counts, 0), _pairs(starts, ends))[::2] if starts else np.zeros(0, np.int64)
-            )
-            runs = [(starts[i], ends[i]) for i, _ in pick(totals, demand.count)]
-        members = np.concatenate([np.arange(first, last) for first, last in runs])
-        chosen = pick(counts[members], demand.count)
-        self._take(demand, members[[i for i, _ in chosen]], np.array([n for _, n in chosen], dtype=np.int64))
+    def _descend(self, demand: Demand, gauge: Gauge, runs: list[tuple[int, int]], depth: int) -> None:
+        """Takes members in chosen runs, in as few domains of each level as can be."""
+        need = whole(demand.count, gauge.layers)
+        found = Descent.of(gauge.forest, gauge.counts, gauge.layers).members(runs, depth, need)
+        self._take(demand, shortened(found, need - demand.count))
 
-    def _scatter(self, demand: Demand, counts: Ints) -> None:
-        """Unconstrained: the tightest domain of the lowest level that holds all, else the fullest nodes first."""
-        level = demand.forest.levels[-1]
+    def _scatter(self, demand: Demand, gauge: Gauge) -> None:
+        """Unconstrained: no larger gap of any level is touched than must be, so that large ones stay whole; within
+        them one domain, if it holds all. Slices take the domains of their level the smallest gap first."""
+        forest, layers = gauge.forest, gauge.layers
+        if not layers:
+            self._take(demand, _in_small_gaps(self._by_gap(gauge, len(forest.levels) - 1, gauge.counts), gauge, demand))
+            return
+        outer, need = layers[0], whole(demand.count, layers)
+        level = forest.levels[outer.depth]
+        room, _ = gauge.sums(outer.depth, (0, len(forest.names)))
+        units = pick_in(self._by_gap(gauge, outer.depth - 1, room), room // outer.size, need // outer.size)
+        descent = Descent.of(forest, gauge.counts, layers)
+        found: list[tuple[int, int]] = []
+        for index, slices in units:
+            run = (int(level.starts[index]), int(level.ends[index]))
+            found += descent.members([run], outer.depth, slices * outer.size, 1)
+        self._take(demand, shortened(found, need - demand.count))
+
+    @staticmethod
+    def _by_gap(gauge: Gauge, depth: int, room: Ints) -> Ints:
+        """Places in the order of their own room, then that of the domains of level `depth` around them and wider."""
+        forest = gauge.forest
+        starts = np.arange(len(forest.names))
+        if gauge.layers:
+            starts = forest.levels[gauge.layers[0].depth].starts
+        keys: list[Ints] = [np.arange(len(room))]
+        for level in forest.levels[: depth + 1]:
+            sums = np.add.reduceat(gauge.counts, level.starts) if len(level.starts) else level.starts
+            keys.append(sums[np.searchsorted(level.starts, starts, side="right") - 1])
+        order: Ints = np.lexsort((*keys, room))
+        return order
+
+    def _take(self, demand: Demand, found: Sequence[tuple[int, int]]) -> None:
+        members, counts = (np.array(column, dtype=np.int64) for column in zip(*found, strict=True))
+        self._room.take(Placed(demand, members, counts))
+
+
+NO_SUCH_LEVEL = -2
+
+
+def _run(forest: Forest, within: Domain | None) -> tuple[int, int]:
+    """The members of a forest that lie in a domain, as a range."""
+    if within is None or not within.values:
+        return 0, len(forest.names)
+    level = forest.levels[len(within.values) - 1]
+    index = level.index.get(within.values) if within.level_keys == forest.level_keys else None
+    return (0, 0) if index is None else (int(level.starts[index]), int(level.ends[index]))
+
+
+def _in_small_gaps(order: Ints, gauge: Gauge, demand: Demand) -> list[tuple[int, int]]:
+    """Members and pods in domains no larger than needed; `order` is for where no domain holds all."""
+    levels, need = gauge.forest.levels, demand.count
+    counts = gauge.counts.copy()
+    for level in levels:
         sums = np.add.reduceat(counts, level.starts)
-        fitting = np.flatnonzero(sums >= demand.count)
+        counts[np.repeat(sums > _least_limit(sums, need), level.ends - level.starts)] = 0
+    counts[counts > _least_limit(counts, need)] = 0
+    alone = np.flatnonzero(counts >= need)
+    if len(alone):
+        return [(int(alone[np.argmin(counts[alone])]), need)]
+    for level in reversed(levels):
+        sums = np.add.reduceat(counts, level.starts)
+        fitting = np.flatnonzero(sums >= need)
         if len(fitting):
-            runs = [int(fitting[np.argmin(sums[fitting])])]
-        else:
-            runs = [i for i, _ in pick(sums, demand.count, smallest_first=True)]
-        members = np.concatenate([np.arange(level.starts[i], level.ends[i]) for i in runs])
-        chosen = pick(counts[members], demand.count, smallest_first=True)
-        self._take(demand, members[[i for i, _ in chosen]], np.array([n for _, n in chosen], dtype=np.int64))
-
-    # ---- room
-
-    def counts(self, demand: Demand) -> Ints:
-        """How many pods fit on each member of the demand's forest."""
-        rows = demand.forest.rows
-        if not len(rows):
-            return np.zeros(0, dtype=np.int64)
-        used = self._used_by(demand.stages)
-        counts: Ints = np.full(len(rows), np.iinfo(np.int64).max, dtype=np.int64)
-        for resource, amount in demand.requests.items():
-            column = self._fleet.column(resource)
-            if column is None:
-                return np.zeros(len(rows), dtype=np.int64)
-            free = self._free[rows, column]
-            if used is not None:
-                free = free - used[rows, column]
-            np.minimum(counts, free // amount, out=counts)
-        np.maximum(counts, 0, out=counts)
-        counts[~demand.mask[rows]] = 0
-        return np.minimum(counts, 1) if demand.ports else counts
-
-    def _used_by(self, stages: tuple[int, int]) -> Ints | None:
-        """What pod sets placed before use while this one runs: the greatest over its stages."""
-        used: Ints | None = None
-        for start in self._starts:
-            if stages[0] <= start <= stages[1] and start in self._used:
-                used = self._used[start] if used is None else np.maximum(used, self._used[start])
-        return used
-
-    def _take(self, demand: Demand, members: Ints, counts: Ints) -> None:
-        self._trail.placed.append((demand, members, counts))
-        self._shift(demand, members, counts)
-
-    def _shift(self, demand: Demand, members: Ints, counts: Ints) -> None:
-        rows = demand.forest.rows[members]
-        for start in self._starts:
-            if demand.stages[0] <= start <= demand.stages[1]:
-                used = self._used.get(start)
-                if used is None:
-                    used = self._used[start] = np.zeros_like(self._free)
-                for resource, amount in demand.requests.items():
-                    column = self._fleet.column(resource)
-                    assert column is not None
-                    used[rows, column] += counts * amount  # a placement names each member once
-
-    def _take_back(self, mark: int) -> None:
-        while len(self._trail.placed) > mark:
-            demand, members, counts = self._trail.placed.pop()
-            self._shift(demand, members, -counts)
-
-    def _run(self, forest: Forest, within: Domain | None) -> tuple[int, int]:
-        """The members of a forest that lie in a domain, as a range."""
-        if within is None or not within.values:
-            return 0, len(forest.names)
-        level = forest.levels[len(within.values) - 1]
-        index = level.index.get(within.values) if within.level_keys == forest.level_keys else None
-        return (0, 0) if index is None else (int(level.starts[index]), int(level.ends[index]))
-
-    def _sums(self, demand: Demand, counts: Ints, depth: int, first: int, last: int) -> tuple[Ints, int]:
-        """Pods that fit by domain of a level inside a range of members, and the index of the first domain there."""
-        level = demand.forest.levels[depth]
-        low, high = (int(i) for i in np.searchsorted(level.starts, [first, last]))
-        if low == high:
-            return np.zeros(0, dtype=np.int64), low
-        sums: Ints = np.add.reduceat(counts[:last], level.starts[low:high])
-        return sums, low
+            chosen = int(fitting[np.argmin(sums[fitting])])
+            first, last = int(level.starts[chosen]), int(level.ends[chosen])
+            return [(first + i, n) for i, n in pick(counts[first:last], need)]
+    return pick_in(order, counts, need)
 
 
-def pick(room: Ints, need: int, smallest_first: bool = False) -> list[tuple[int, int]]:
-    """Spreads `need` pods over places with this room, as (place, pods): largest first, the last one the tightest
-    that holds the rest; or smallest first. Ties go to the earlier place. The room must be enough.
-    """
-    order = np.argsort(room if smallest_first else -room, kind="stable")
-    order = order[room[order] > 0]
-    sums = np.cumsum(room[order])
-    last = int(np.searchsorted(sums, need))
-    chosen = [(int(i), int(room[i])) for i in order[:last]]
-    rest = need - (int(sums[last - 1]) if last else 0)
-    if rest > 0:
-        left = order[last:]
-        fitting = left[room[left] >= rest]
-        chosen.append((int(fitting[np.lexsort((fitting, room[fitting]))[0]]), rest))
-    return sorted(chosen)
-
-
-def _pairs(starts: Iterable[int], ends: Iterable[int]) -> list[int]:
-    """Indexes for `reduceat` that sums each [start, end) alone, as every second sum."""
-    return [index for pair in zip(starts, ends, strict=True) for index in pair]
+def _least_limit(room: Ints, need: int) -> int:
+    """The largest place that must be used if the smallest ones are used first."""
+    ranked = np.sort(room)
+    return int(ranked[np.searchsorted(np.cumsum(ranked), need)])
 
 
 def _size(part: Scope | Demand) -> tuple[int, int]:
@@ -382,13 +351,13 @@ def _size(part: Scope | Demand) -> tuple[int, int]:
 
 
 def _inner_depth(forest: Forest, within: Domain | None, request: TopologyRequest | None) -> int | None:
-    """Level of a demand's own request if it is narrower than the domain chosen around it; -2 if there is no such
-    level."""
+    """Level of a demand's own request if it is narrower than the domain chosen around it; NO_SUCH_LEVEL
+    if the topology lacks it."""
     if request is None or request.mode is TopologyMode.UNCONSTRAINED:
         return None
     depth = forest.level_of(request.level)
     if depth is None:
-        return -2
+        return NO_SUCH_LEVEL
     return None if within is not None and depth < len(within.values) else depth
 
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 
 from queue_manager.cluster.nodes import is_ready
-from queue_manager.cluster.pods import effective_requests, is_gone, node_of
+from queue_manager.cluster.pods import effective_requests, host_ports, is_gone, node_of
 from queue_manager.cluster.port import Object
 from queue_manager.engine.configuration import Node
-from queue_manager.engine.quantities import PODS
+from queue_manager.engine.quantities import PODS, port_resource
 from queue_manager.engine.workload import Taint
 from queue_manager.kinds.annotations import TOPOLOGY_KEYS
 from queue_manager.kinds.fields import View
@@ -44,6 +44,7 @@ def _foreign(objects: Objects) -> dict[str, Counter[str]]:
             continue
         try:
             found.setdefault(node_of(pod), Counter()).update({**effective_requests(pod["spec"]), PODS: 1})
+            found[node_of(pod)].update({port_resource(port): 1 for port in host_ports(pod["spec"])})
         except ValueError as error:
             raise ScenarioError(f"Pod {label(pod)}: spec.containers: {error}") from None
     return found

@@ -19,6 +19,7 @@
     events:
       - submit: {a: {queue: nlp, priority: 5, pods: 4, gpu: 8, required: rack}, b: {sets: {init: {stages: [0, 0]}}},
                  c: {queue: nlp, devices: {h100.nvidia.com: 1}, claims: {nic: {roce: 1}}, backed: {gpu: h100}}}
+      - submit: {c: {queue: nlp, pods: 4, gpu: 1, required: rack, slices: {host: 2}, ports: [8471]}}
       - plan: {admitted: [a], resized: [e], evicted: {b: a}, waiting: {c: WaitingForQuota}, says: {c: "1 gpu short"}}
       - release / evict / remove / finish / hold / unhold: [a]
       - shrink: {e: {main: 2}}    (an elastic workload has so many pods left)
@@ -76,6 +77,7 @@ from queue_manager.engine.workload import (
     Requirement,
     SelectorTerm,
     SharedClaim,
+    SliceLayer,
     Taint,
     Toleration,
     TopologyMode,
@@ -87,7 +89,10 @@ from tests.engine.generate import copy_of
 Data = dict[str, Any]
 START = 1_000_000
 """Microseconds at which every scenario begins."""
-POD_SET_KEYS = ("pods", "min", "stages", "reclaimed", "selector", "affinity", "tolerations", "group", "node", "elastic")
+POD_SET_KEYS = (
+    *("pods", "min", "stages", "reclaimed", "selector", "affinity", "tolerations", "group", "node", "elastic"),
+    *("slices", "ports"),
+)
 DEVICE_KEYS = ("devices", "claims", "backed")
 TOPOLOGY = {mode.value: mode for mode in TopologyMode}
 
@@ -216,10 +221,11 @@ def resource_rules(data: Data) -> ResourceRules:
 
 
 def topology_of(data: Data) -> TopologyRequest | None:
+    layers = tuple(SliceLayer(level, size) for level, size in data.get("slices", {}).items())
     for key, mode in TOPOLOGY.items():
         if key in data:
-            return TopologyRequest(mode, data[key] or "")
-    return None
+            return TopologyRequest(mode, data[key] or "", layers)
+    return TopologyRequest(TopologyMode.UNCONSTRAINED, "", layers) if layers else None
 
 
 def pod_set(name: str, data: Data) -> PodSet:
@@ -239,6 +245,7 @@ def pod_set(name: str, data: Data) -> PodSet:
         tuple(toleration(t) for t in data.get("tolerations", ())),
         topology_of(data),
         data.get("group", ""),
+        tuple(data.get("ports", ())),
         devices=Devices(
             data.get("devices", {}),
             tuple(SharedClaim(name, devices) for name, devices in data.get("claims", {}).items()),

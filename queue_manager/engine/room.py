@@ -1,0 +1,127 @@
+"""Room for the pods of one search: what is free on each node less what the search has placed so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from queue_manager.engine.fleet import Fleet, Forest, Ints, Mask, PodFilter
+from queue_manager.engine.slices import Layers, capacity
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """Equal pods to place: `count` of them, `requests` each (`pods` included), on the nodes of a forest that `pods`
+    lets them use. `flavor` is the one with the topology.
+    """
+
+    index: int
+    name: str
+    count: int
+    requests: Mapping[str, int]
+    stages: tuple[int, int]
+    forest: Forest
+    pods: PodFilter
+    mask: Mask
+    flavor: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Pods of a demand on members of its forest; a member is named once."""
+
+    demand: Demand
+    members: Ints
+    counts: Ints
+
+
+@dataclass(slots=True)
+class Room:
+    """Pod sets that never run at the same time may use the same room: what is placed counts by stage."""
+
+    fleet: Fleet
+    views: Sequence[int]
+    starts: Sequence[int]
+    placed: list[Placed] = field(default_factory=list)
+    _used: dict[str, list[dict[str, int]]] = field(default_factory=dict)
+
+    def counts(self, demand: Demand) -> Ints:
+        """How many pods fit on each member of the demand's forest. Not to be changed by the caller."""
+        counts = self.fleet.counts(demand.forest, demand.pods, demand.requests, self.views[0])
+        for view in self.views[1:]:
+            counts = np.minimum(counts, self.fleet.counts(demand.forest, demand.pods, demand.requests, view))
+        if not self._used:
+            return counts
+        counts = counts.copy()
+        running = [i for i, start in enumerate(self.starts) if demand.stages[0] <= start <= demand.stages[1]]
+        for name, used in self._used.items():
+            member = demand.forest.member_of.get(name)
+            if member is not None and counts[member]:
+                counts[member] = self._left(name, [used[i] for i in running], demand.requests)
+        return counts
+
+    def _left(self, name: str, used: list[dict[str, int]], requests: Mapping[str, int]) -> int:
+        """How many pods fit on a node beside what this search put there."""
+        left: int | None = None
+        for view in self.views:
+            free = self.fleet.free_on(self.fleet.nodes[name], view)
+            for resource, amount in requests.items():
+                most = max((stage.get(resource, 0) for stage in used), default=0)
+                here = (free(resource) - most) // amount
+                left = here if left is None else min(left, here)
+        return max(0, left or 0)
+
+    def take(self, placed: Placed) -> None:
+        """Puts pods somewhere."""
+        self.placed.append(placed)
+        self._shift(placed, 1)
+
+    def give_back(self, mark: int) -> None:
+        """Takes everything back that was put since `placed` was so long."""
+        while len(self.placed) > mark:
+            self._shift(self.placed.pop(), -1)
+
+    def _shift(self, placed: Placed, sign: int) -> None:
+        demand = placed.demand
+        running = [i for i, start in enumerate(self.starts) if demand.stages[0] <= start <= demand.stages[1]]
+        for member, count in zip(placed.members.tolist(), placed.counts.tolist(), strict=True):
+            used = self._used.setdefault(demand.forest.names[member], [{} for _ in self.starts])
+            for i in running:
+                for resource, amount in demand.requests.items():
+                    used[i][resource] = used[i].get(resource, 0) + sign * amount * count
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """What fits for one demand, by node and, in whole slices, by domain of each level down to the outermost slices."""
+
+    forest: Forest
+    counts: Ints
+    layers: Layers
+    _by_slice: Ints
+
+    @classmethod
+    def of(cls, demand: Demand, counts: Ints, layers: Layers) -> Gauge:
+        """Measures a demand."""
+        return cls(demand.forest, counts, layers, capacity(demand.forest, counts, layers))
+
+    def sums(self, depth: int, run: tuple[int, int]) -> tuple[Ints, int]:
+        """Pods that fit by domain of a level inside a range of members, and the index of the first domain there."""
+        level = self.forest.levels[depth]
+        low, high = (int(i) for i in np.searchsorted(level.starts, run))
+        if low == high:
+            return np.zeros(0, dtype=np.int64), low
+        if not self.layers:
+            return np.add.reduceat(self.counts[: run[1]], level.starts[low:high]), low
+        inner = self.forest.levels[self.layers[0].depth]
+        first = np.searchsorted(inner.starts, level.starts[low:high])
+        return np.add.reduceat(self._by_slice[: np.searchsorted(inner.starts, run[1])], first), low
+
+    def total(self, run: tuple[int, int]) -> int:
+        """Pods that fit in a range of members that ends where domains end."""
+        if not self.layers:
+            return int(self.counts[run[0] : run[1]].sum())
+        low, high = np.searchsorted(self.forest.levels[self.layers[0].depth].starts, run)
+        return int(self._by_slice[low:high].sum())
