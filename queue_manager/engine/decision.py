@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -168,6 +168,6 @@ class Plan:
     revision: int
     admissions: tuple[Admission, ...] = ()
     evictions: tuple[Eviction, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
+    waiting: Sequence[Waiting] = ()
     holds: tuple[Hold, ...] = ()
     resizes: tuple[Admission, ...] = ()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+from weakref import ref
 
 from queue_manager.engine.adopt import adopt
 from queue_manager.engine.configuration import Cell, Configuration, Node
@@ -13,8 +16,23 @@ from queue_manager.engine.resize import growth_uid
 from queue_manager.engine.restore import charge_with, count_again, settle_places, shrunk_admission, stub
 from queue_manager.engine.rounds import Pass
 from queue_manager.engine.state import Phase, Record, State
+from queue_manager.engine.told import Told
 from queue_manager.engine.tree import NOW
 from queue_manager.engine.workload import PodGroup, Workload
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _changes(method: Callable[Concatenate[Engine, P], R], /) -> Callable[Concatenate[Engine, P], R]:
+    """For methods that change the state."""
+
+    @wraps(method)
+    def settled(self: Engine, /, *arguments: P.args, **named: P.kwargs) -> R:
+        self._settle()
+        return method(self, *arguments, **named)
+
+    return settled
 
 
 class Engine:
@@ -28,13 +46,16 @@ class Engine:
 
     def __init__(self) -> None:
         self._state = State()
+        self._told: ref[Told] | None = None
 
+    @_changes
     def configure(self, configuration: Configuration) -> None:
         """Replaces the configuration; running workloads stay charged even where they are over quota now."""
         self._state.configure(configuration)
         self._state.settle_turns()
         self._final()
 
+    @_changes
     def upsert_node(self, node: Node) -> None:
         """Adds a node or replaces what is known of it."""
         if self._state.fleet.upsert(node):
@@ -42,6 +63,7 @@ class Engine:
             self._state.settle_turns()
             self._final()
 
+    @_changes
     def remove_node(self, name: str) -> None:
         """Forgets a node; unknown names are ignored. Pods that are placed there still count if it comes back."""
         if self._state.fleet.remove(name):
@@ -49,6 +71,7 @@ class Engine:
             self._state.settle_turns()
             self._final()
 
+    @_changes
     def upsert_workload(self, workload: Workload) -> None:
         """Adds a waiting workload or replaces its request. An admitted one keeps its admission and charge; changed
         `reclaimed` counts of its pod sets change the charge at once, larger counts of elastic ones are asked of its
@@ -79,6 +102,7 @@ class Engine:
                 self._ended(record)
         self._final()
 
+    @_changes
     def remove_workload(self, uid: str) -> None:
         """Forgets a workload and everything it holds; unknown uids are ignored."""
         record = self._state.records.get(uid)
@@ -90,6 +114,7 @@ class Engine:
             del self._state.records[uid]
             self._final()
 
+    @_changes
     def suspend_workload(self, uid: str, held: bool) -> None:
         """A held workload is kept but never tried (user's hold, unresolvable pod sets)."""
         record = self._state.records.get(uid)
@@ -101,6 +126,7 @@ class Engine:
             self._state.enqueue(record)
             self._final()
 
+    @_changes
     def restore_admission(self, admission: Admission, *, draining: bool = False, evicted_by: str = "") -> None:
         """Charges an admission made earlier (restart, adoption), even over quota. With `draining` it is on its way out;
         `evicted_by` is the uid for which its room is kept."""
@@ -119,6 +145,7 @@ class Engine:
         state.regrow(record)
         self._final()
 
+    @_changes
     def bind(self, uid: str, pod_set: str, nodes: Mapping[str, int]) -> None:
         """Says where the pods of an admitted pod set are bound: node -> count. They count there; the rest of the count
         stays on planned nodes."""
@@ -128,6 +155,7 @@ class Engine:
             count_again(self._state, record)
             self._final()
 
+    @_changes
     def evict(self, uid: str) -> None:
         """Marks an admitted workload as draining (evicted or finished, pods still there)."""
         record = self._state.records.get(uid)
@@ -136,6 +164,7 @@ class Engine:
             self._state.drain(record, "")
             self._final()
 
+    @_changes
     def release(self, uid: str) -> None:
         """Its pods are gone: its charge and its nodes are free."""
         record = self._state.records.get(uid)
@@ -145,6 +174,7 @@ class Engine:
             self._state.enqueue(record)
             self._final()
 
+    @_changes
     def plan(self, now: int) -> Plan:
         """Plays rounds until one changes nothing and applies the outcome to the state.
 
@@ -154,8 +184,12 @@ class Engine:
         settle_places(self._state)
         self._final()
         self._state.now = now
-        return Pass(self._state, now).run()
+        plan = Pass(self._state, now).run()
+        if isinstance(plan.waiting, Told):
+            self._told = ref(plan.waiting)
+        return plan
 
+    @_changes
     def retry(self) -> None:
         """Tries everything that waits again, whatever has changed."""
         self._state.dirty.update(self._state.members)
@@ -169,6 +203,7 @@ class Engine:
         times = [record.workload.not_before for record in state.backoff.values()]
         return min([*times, *state.retries.values()], default=None)
 
+    @_changes
     def revoke(self, uids: Iterable[str] | None = None) -> None:
         """Takes the last plan back: its commit was refused. Decisions of a plan build on each other, so all of it
         goes, also when only some `uids` were refused; the next `plan` decides anew. Does nothing if the state has
@@ -229,6 +264,13 @@ class Engine:
         node = None if standing is None else self._state.tree.queues.get(standing.queue)
         if node is not None and not record.evicted_by:
             self._state.settle_turns(node.root)
+
+    def _settle(self) -> None:
+        """Works out what the last plan tells before the state that it tells of changes."""
+        told = None if self._told is None else self._told()
+        self._told = None
+        if told is not None:
+            told.settle()
 
     def _final(self) -> None:
         self._state.log.forget()

@@ -17,7 +17,7 @@ from queue_manager.engine.diagnosis import (
 from queue_manager.engine.flavors import Mode
 from queue_manager.engine.limits import MAX_JOBS, RUNNING, WAITING, LimitHit
 from queue_manager.engine.nominate import Nomination, Nominator, usable
-from queue_manager.engine.pending import Parked
+from queue_manager.engine.pending import Group, Parked
 from queue_manager.engine.placing import flavors_of
 from queue_manager.engine.prepared import pod_filter
 from queue_manager.engine.quantities import show
@@ -88,6 +88,8 @@ class Explainer:
             return self._waiting(record, (record.outside.reason, tuple(self._gates(record, queue))))
         if record.group is None:
             return self._waiting(record, (Reason.BACKOFF, tuple(self._gates(record, queue))))
+        if record.group.shelf is not None:
+            return self._waiting(record, self._shelved(record, record.group))
         parked = self._parked(record)
         if parked is None:
             return self._waiting(record, self._not_tried(record, queue))
@@ -95,6 +97,14 @@ class Explainer:
         if verdict is None:
             verdict = self._verdicts[id(parked)] = self.failure(parked.nomination, parked.ahead)
         return self._waiting(record, verdict)
+
+    def _shelved(self, record: Record, group: Group) -> Because:
+        """What a group without a chance lacks; one answer for all its workloads."""
+        verdict = self._verdicts.get(id(group))
+        if verdict is None:
+            nomination = Nominator(self._state, record, group.prepared).nominate()
+            verdict = self._verdicts[id(group)] = self.failure(nomination)
+        return verdict
 
     def kind(self, record: Record) -> Kind:
         """What has to change for a workload's reason to be news; cheap, and blind to numbers."""
@@ -108,6 +118,8 @@ class Explainer:
             return (Reason.BACKOFF, record.workload.not_before)
         if not self._state.configuration.policies.present_reasons:
             return (record.verdict or Reason.NOT_EVALUATED,)
+        if record.group.shelf is not None:
+            return record.group.shelf.kind
         parked = self._parked(record)
         if parked is None:
             ahead = self._ahead(record, self._state.queue(record.workload.queue))
@@ -168,8 +180,8 @@ class Explainer:
             return Blocker(BlockerType.AHEAD_IN_QUEUE, message, node=queue.name, holders=(uid,))
         first = queue.pending.first()
         uid = next((r.uid for r in self._state.holders_of(queue) if r.order < record.order), "")
-        if not uid and first is not None and self._state.records[first[1]].order < record.order:
-            uid = first[1]
+        if not uid and first and self._state.records[first].order < record.order:
+            uid = first
         if not uid:
             return None
         message = f"behind {self._name(uid)}, which blocks the StrictFIFO queue {queue.name}"

@@ -6,7 +6,7 @@ to wait until something that already drains is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -19,7 +19,7 @@ from queue_manager.engine.configuration import (
     Queue,
 )
 from queue_manager.engine.decision import Reason
-from queue_manager.engine.prepared import Need, Option, Prepared
+from queue_manager.engine.prepared import Need, Option, Prepared, cells_of
 from queue_manager.engine.tree import EMPTY, FUTURE, NOW, TreeNode
 
 
@@ -101,6 +101,8 @@ class Assignment:
         return min(units, default=None)
 
 
+Parts = list[tuple[tuple[int, int], int]]
+"""Stages and amounts of one resource."""
 Banned = frozenset[tuple[int, str]]
 """(index of need, flavor) that must not be taken."""
 
@@ -188,13 +190,14 @@ class FlavorAssigner:
         options: list[tuple[int, Option]],
     ) -> Choice:
         """Tries flavors in order until one is good enough, and takes the best."""
+        parts = [_parts(prepared, counts, need, resource) for resource in need.resources]
         trials: list[Trial] = []
         tried = -1
         for index, option in options:
             if option.refusal:
                 trial = _refused(option.flavor, option.refusal)
             else:
-                trial = self._try(prepared, counts, need, sums, option.flavor)
+                trial = self._try(need, parts, sums, option.flavor)
             trials.append(trial)
             if self._good_enough(trial):
                 tried = index if index + 1 < len(need.options) else -1
@@ -227,29 +230,24 @@ class FlavorAssigner:
             return False
         return level == 0 or self._queue.when_can_borrow is FlavorFungibility.MAY_STOP_SEARCH
 
-    def _try(self, prepared: Prepared, counts: tuple[int, ...], need: Need, sums: StageSums, flavor: str) -> Trial:
+    def _try(self, need: Need, parts: Sequence[Parts], sums: StageSums, flavor: str) -> Trial:
         mode, level, reason = Mode.FIT, 0, None
         worst = (Mode.FIT, 0)
         modes: dict[str, Mode] = {}
         amounts: dict[Cell, int] = {}
-        for resource in need.resources:
-            cell = Cell(flavor, resource)
-            amount = sums.with_more(
-                cell,
-                [
-                    part
-                    for member in need.pod_sets
-                    if resource in prepared.requests[member]
-                    for part in prepared.ask.pod_sets[member].needs(resource, counts[member])
-                ],
-            )
+        for cell, part in zip(cells_of(flavor, need.resources), parts, strict=True):
+            amount = sums.with_more(cell, part)
             found, height, why = self._cell(cell, amount)
-            modes[resource] = found
+            modes[cell.resource] = found
             amounts[cell] = amount
             if why is not None and (reason is None or SEVERITY.index(why) > SEVERITY.index(reason)):
                 reason = why
-            mode, level = min(mode, found), max(level, height)
-            worst = min(worst, (found, height), key=lambda pair: self._preference(*pair))
+            if found < mode:
+                mode = found
+            if height > level:
+                level = height
+            if (found, height) != worst and self._preference(found, height) < self._preference(*worst):
+                worst = (found, height)
         if self._fit_by_rank and worst[0] is Mode.FIT:
             mode = Mode.FIT
         return Trial(flavor, mode, level, worst, modes, amounts, reason)
@@ -269,6 +267,16 @@ class FlavorAssigner:
             mode, level = self._oracle(cell, amount)
             return mode, level, Reason.WAITING_FOR_QUOTA
         return Mode.NO_FIT, level, Reason.WAITING_FOR_QUOTA
+
+
+def _parts(prepared: Prepared, counts: tuple[int, ...], need: Need, resource: str) -> Parts:
+    """What the pod sets of a need take of a resource, as stages and amounts."""
+    return [
+        part
+        for member in need.pod_sets
+        if resource in prepared.requests[member]
+        for part in prepared.ask.pod_sets[member].needs(resource, counts[member])
+    ]
 
 
 def _refused(flavor: str, why: str) -> Trial:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from queue_manager.engine.nominate import Nomination
-from queue_manager.engine.pending import Order
 from queue_manager.engine.shares import NO_SHARE, Share, compare, passed_up, share_of
+from queue_manager.engine.shelves import Order
 from queue_manager.engine.state import State
 from queue_manager.engine.tree import FUTURE, Charge, TreeNode
 

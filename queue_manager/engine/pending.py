@@ -11,17 +11,17 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from queue_manager.engine.ask import Shape
+from queue_manager.engine.shelves import Lack, Order, Shelf, kind_of
+from queue_manager.engine.tree import TreeNode
 from queue_manager.engine.undo import UndoLog
 
 if TYPE_CHECKING:
     from queue_manager.engine.nominate import Nomination
     from queue_manager.engine.prepared import Prepared
-
-Order = tuple[int, int, str]
-"""Negated priority, time queued, uid: smaller stands first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +49,7 @@ class Parked:
 class Group:
     """Waiting workloads of one shape, oldest first; `told` is the kind of reason last reported for all of them.
 
-    `user` is whose they are where limits go by user, else "".
+    `user` is whose they are where limits go by user, else "". `shelf` is where it stands, `before` where it stood last.
     """
 
     shape: Shape
@@ -58,6 +58,8 @@ class Group:
     user: str = ""
     members: list[tuple[int, str]] = field(default_factory=list)
     parked: Parked | None = None
+    shelf: Shelf | None = None
+    before: Shelf | None = None
     told: tuple[object, ...] | None = None
 
     @property
@@ -65,17 +67,29 @@ class Group:
         """Place of its first member."""
         return (-self.priority, *self.members[0])
 
+    @property
+    def first(self) -> str:
+        """The uid of its first member."""
+        return self.members[0][1]
+
 
 class Pending:
-    """The groups of one queue."""
+    """The groups of one queue. A group is tried, or parked, or on a shelf (see `shelves.py`)."""
 
-    __slots__ = ("_heap", "_log", "groups", "size")
+    __slots__ = ("_heap", "_log", "_order", "groups", "parked", "shelves")
 
     def __init__(self, log: UndoLog) -> None:
         self._log = log
         self.groups: dict[Shape, Group] = {}
+        self.parked: dict[Shape, Group] = {}
+        self.shelves: dict[Lack, Shelf] = {}
         self._heap: list[tuple[Order, Shape]] = []
-        self.size = 0
+        self._order: list[Order] = []
+
+    @property
+    def size(self) -> int:
+        """How many wait."""
+        return len(self._order)
 
     def add(self, group: Group, queued: int, uid: str) -> None:
         """Adds a workload, revocable. One that is older than the member that failed is tried although its group is
@@ -91,72 +105,137 @@ class Pending:
         self._log.call(self._insert, group, queued, uid)
 
     def _insert(self, group: Group, queued: int, uid: str) -> None:
-        if group.shape not in self.groups:
+        member = (queued, uid)
+        if not group.members:
             self.groups[group.shape] = group
-        insort(group.members, (queued, uid))
-        self.size += 1
-        self._push(group)
+            if group.parked is not None:
+                self.parked[group.shape] = group
+        insort(group.members, member)
+        insort(self._order, (-group.priority, queued, uid))
+        if group.members[0] is member:
+            self._push(group)
 
     def _delete(self, group: Group, queued: int, uid: str) -> None:
-        del group.members[bisect_left(group.members, (queued, uid))]
-        self.size -= 1
-        if group.members:
-            self._push(group)
-        else:
+        place = bisect_left(group.members, (queued, uid))
+        del group.members[place]
+        del self._order[bisect_left(self._order, (-group.priority, queued, uid))]
+        if not group.members:
             del self.groups[group.shape]
+            self.parked.pop(group.shape, None)
+        elif place == 0:
+            self._push(group)
+
+    # ---- parked, and on shelves
 
     def park(self, group: Group, parked: Parked) -> None:
         """Stops trying a group, revocable."""
-        self._log.call(self._set_parked, group, group.parked)
-        group.parked = parked
+        self._move(group, parked, None)
 
     def unpark(self, group: Group) -> None:
         """Tries a group again, revocable."""
         if group.parked is not None:
-            self._log.call(self._set_parked, group, group.parked)
-            self._set_parked(group, None)
+            self._move(group, None, None)
 
-    def _set_parked(self, group: Group, parked: Parked | None) -> None:
+    def unshelve(self, group: Group) -> None:
+        """Tries a group that stood on a shelf, revocable."""
+        if group.shelf is not None:
+            group.before = group.shelf
+            self._move(group, None, None)
+
+    def shelve(self, group: Group, lack: Lack, node: TreeNode) -> None:
+        """Passes a group over until its lack is met, revocable."""
+        shelf = self.shelves.get(lack)
+        if shelf is None:
+            shelf = self.shelves[lack] = Shelf(lack, kind_of(lack, node))
+        self._move(group, None, shelf)
+
+    def try_again(self, node: TreeNode) -> bool:
+        """After an edit of quota: tries what is parked, and what stands on a shelf that does not tell the truth any
+        more; says if there is any. Not revocable."""
+        groups = [*self.parked.values()]
+        for shelf in [shelf for shelf in self.shelves.values() if not shelf.tells_true(node)]:
+            del self.shelves[shelf.lack]
+            groups += [g for _, shape in shelf.heap if (g := self.groups.get(shape)) is not None and g.shelf is shelf]
+        for group in groups:
+            group.before = None
+            self._set(group, None, None)
+        return bool(groups)
+
+    def _move(self, group: Group, parked: Parked | None, shelf: Shelf | None) -> None:
+        self._log.call(self._set, group, group.parked, group.shelf)
+        self._set(group, parked, shelf)
+
+    def _set(self, group: Group, parked: Parked | None, shelf: Shelf | None) -> None:
         group.parked = parked
+        group.shelf = shelf
         if parked is None:
+            self.parked.pop(group.shape, None)
             self._push(group)
+        elif group.members:
+            self.parked[group.shape] = group
 
     def _push(self, group: Group) -> None:
-        if group.members and group.parked is None:
-            heapq.heappush(self._heap, ((-group.priority, *group.members[0]), group.shape))
+        if not group.members or group.parked is not None:
+            return
+        entry = (group.order, group.shape)
+        if group.shelf is None:
+            heapq.heappush(self._heap, entry)
+            return
+        shelf = group.shelf = self.shelves.setdefault(group.shelf.lack, group.shelf)
+        shelf.note(group.prepared)
+        heapq.heappush(shelf.heap, entry)
 
-    def head(self) -> tuple[Group, str] | None:
-        """The first workload of all groups that are not parked."""
+    # ---- who is first
+
+    def head(self) -> Group | None:
+        """The group of the first workload of all that are neither parked nor on a shelf."""
         heap = self._heap
         while heap:
-            (rank, queued, uid), shape = heap[0]
-            group = self.groups.get(shape)
-            if (
-                group is not None
-                and group.parked is None
-                and group.members[0] == (queued, uid)
-                and -group.priority == rank
-            ):
-                return group, uid
+            order, shape = heap[0]
+            if self._stands(order, shape, None):
+                return self.groups[shape]
             heapq.heappop(heap)
         return None
 
-    def first(self) -> tuple[Group, str] | None:
-        """The first workload of all, parked or not. One that waits for a limit, and what its user has behind it, is
-        passed over: that is no reason for others to wait."""
+    def _stands(self, order: Order, shape: Shape, shelf: Shelf | None) -> bool:
+        """Whether an entry of a heap is still true."""
+        group = self.groups.get(shape)
+        return group is not None and group.parked is None and group.shelf is shelf and group.order == order
+
+    def opened(self, node: TreeNode) -> list[Shelf]:
+        """The shelves on which something of the lack is met in the queue `node`."""
+        return [shelf for shelf in self.shelves.values() if shelf.is_open(node)]
+
+    def best(self, shelves: list[Shelf]) -> Group | None:
+        """The group of the first of those tried and of those on these shelves."""
+        found = self.head()
+        best = None if found is None else found.order
+        for shelf in shelves:
+            order = shelf.first(partial(self._stands, shelf=shelf))
+            if order is None:
+                self.shelves.pop(shelf.lack, None)
+            elif best is None or order < best:
+                best = order
+                found = self.groups[shelf.heap[0][1]]
+        return found
+
+    def first(self) -> str:
+        """The first workload of all, parked or not; "" if nobody waits. One that waits for a limit, and what its user
+        has behind it, is passed over: that is no reason for others to wait."""
         limited = self.limited()
-        best: tuple[Order, Group] | None = None
+        if not limited:
+            return self._order[0][2] if self._order else ""
+        best: Order | None = None
         for group in self.groups.values():
-            order = group.order
             ahead = limited.get(group.user)
-            if (best is None or order < best[0]) and (ahead is None or order < ahead.order):
-                best = (order, group)
-        return None if best is None else (best[1], best[0][2])
+            if (best is None or group.order < best) and (ahead is None or group.order < ahead.order):
+                best = group.order
+        return "" if best is None else best[2]
 
     def limited(self) -> dict[str, Group]:
         """By user, the first group that waits for a limit."""
         found: dict[str, Group] = {}
-        for group in self.groups.values():
+        for group in self.parked.values():
             if group.parked is not None and group.parked.limited:
                 known = found.get(group.user)
                 if known is None or group.order < known.order:
@@ -165,16 +244,8 @@ class Pending:
 
     def position(self, group: Group, queued: int, uid: str) -> int:
         """1-based place of a workload in the order of the queue."""
-        ahead = 0
-        for other in self.groups.values():
-            if other.priority > group.priority:
-                ahead += len(other.members)
-            elif other.priority == group.priority:
-                ahead += bisect_left(other.members, (queued, uid))
-        return ahead + 1
+        return bisect_left(self._order, (-group.priority, queued, uid)) + 1
 
-    def in_order(self) -> Iterator[tuple[Group, str]]:
+    def in_order(self) -> Iterator[str]:
         """Every waiting workload in the queue's order."""
-        rows = [((-g.priority, *member), g) for g in self.groups.values() for member in g.members]
-        for order, group in sorted(rows, key=lambda row: row[0]):
-            yield group, order[2]
+        return (uid for _, _, uid in self._order)

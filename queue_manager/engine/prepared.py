@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
-from queue_manager.engine.ask import Ask, PodSetAsk
-from queue_manager.engine.configuration import Configuration, Flavor, Queue, ResourceGroup
+from queue_manager.engine.ask import Ask, PodSetAsk, StageSums
+from queue_manager.engine.configuration import Cell, Configuration, Flavor, Queue, ResourceGroup
 from queue_manager.engine.fleet import PodFilter, show_taint
 from queue_manager.engine.quantities import PODS
 from queue_manager.engine.selectors import flavor_matches, untolerated
@@ -23,12 +24,17 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Resources of one resource group that pod sets of one unit request; they take one flavor together."""
+    """Resources of one resource group that pod sets of one unit request; they take one flavor together.
+
+    It takes at least `least` of each resource, whatever the others take; `cells` are those of each usable flavor.
+    """
 
     unit: int
     pod_sets: tuple[int, ...]
     resources: tuple[str, ...]
     options: tuple[Option, ...]
+    least: tuple[int, ...]
+    cells: tuple[tuple[Cell, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +71,37 @@ def prepare(ask: Ask, queue: Queue, configuration: Configuration) -> Prepared:
                 options = tuple(
                     Option(q.flavor, _refusal(q.flavor, pod_sets, ask, queue, configuration)) for q in group.flavors
                 )
-                needs.append(Need(unit, members, resources, options))
+                usable = tuple(option.flavor for option in options if not option.refusal)
+                cells = tuple(cells_of(flavor, resources) for flavor in usable)
+                needs.append(Need(unit, members, resources, options, _least(ask, members, resources, requests), cells))
     unmapped = tuple((pod_set.name, name) for pod_set in ask.pod_sets for name in pod_set.unmapped)
     return Prepared(ask, requests, tuple(needs), tuple(uncovered), unmapped)
+
+
+@lru_cache(maxsize=10_000)
+def cells_of(flavor: str, resources: tuple[str, ...]) -> tuple[Cell, ...]:
+    """The cells of a flavor, in the order of the resources. The same objects each time: there are few of them."""
+    return tuple(Cell(flavor, resource) for resource in resources)
+
+
+def _least(
+    ask: Ask, members: tuple[int, ...], resources: tuple[str, ...], requests: tuple[Mapping[str, int], ...]
+) -> tuple[int, ...]:
+    """What pod sets take of each resource when they are as small as they may be."""
+    counts = ask.shrunk(ask.shrinkable) if ask.shrinkable else ask.counts
+    sums = StageSums(pod_set.stages for pod_set in ask.pod_sets)
+    return tuple(
+        sums.with_more(
+            Cell("", resource),
+            [
+                part
+                for member in members
+                if resource in requests[member]
+                for part in ask.pod_sets[member].needs(resource, counts[member])
+            ],
+        )
+        for resource in resources
+    )
 
 
 def _with_pods(pod_set: PodSetAsk, covered: bool) -> Mapping[str, int]:

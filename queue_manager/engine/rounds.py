@@ -3,8 +3,10 @@ nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from queue_manager.engine.configuration import PreemptionPolicy, checks_of
 from queue_manager.engine.decision import Admission, Eviction, EvictionReason, Plan, Reason, Waiting
@@ -14,11 +16,13 @@ from queue_manager.engine.fleet import Occupancy
 from queue_manager.engine.nominate import Nomination, Nominator
 from queue_manager.engine.order import ClassicalOrder, FairOrder, RoundOrder
 from queue_manager.engine.outside import drained_by
-from queue_manager.engine.pending import Parked
+from queue_manager.engine.pending import Group, Parked
 from queue_manager.engine.placing import build_scope, occupancy_of, pod_set_assignment
 from queue_manager.engine.preemption import Victim
 from queue_manager.engine.reasons import kueue_reason_of
+from queue_manager.engine.shelves import lack_of
 from queue_manager.engine.state import Phase, Planned, QueueState, Record, Standing, State
+from queue_manager.engine.told import Told
 from queue_manager.engine.topology import Misfit, Places, Scope
 from queue_manager.engine.tree import FUTURE, NOW, Charge, TreeNode
 
@@ -87,7 +91,7 @@ class Pass:
             state.configuration.revision,
             tuple(self._admissions.values()),
             tuple(self._evictions),
-            tuple(self._report()),
+            self._report(),
             resizes=tuple(self._resizes.values()),
         )
 
@@ -133,13 +137,13 @@ class Pass:
         if blocked is not None and (blocked.topology or not topology_only):
             self._state.log.assign(queue, "blocked", None)
         woken = blocked is not None and queue.blocked is None
-        for group in queue.pending.groups.values():
+        for group in list(queue.pending.parked.values()):
             if group.parked is not None and (group.parked.topology or not topology_only):
                 if self._hopeless(queue, group.parked):
                     continue
                 queue.pending.unpark(group)
                 woken = True
-        if woken:
+        if woken or queue.pending.shelves:
             self._state.live.add(queue.name)
         return woken
 
@@ -290,8 +294,8 @@ class Pass:
             for queue in state.members[root]:
                 if queue.blocked is not None and queue.name not in state.live:
                     first = queue.pending.first()
-                    if first is not None and first[1] == queue.blocked.uid:
-                        heads.append(state.records[first[1]])
+                    if first == queue.blocked.uid:
+                        heads.append(state.records[first])
         return [self._nominate(record) for record in heads]
 
     def _nominate(self, record: Record) -> Nomination:
@@ -305,16 +309,48 @@ class Pass:
             sticky = records.get(queue.sticky)
             if sticky is not None and sticky.group is not None and sticky.group.parked is None:
                 return sticky
-            head = queue.pending.head()
-            return None if head is None else records[head[1]]
+            group = self._promising(queue) if self._shelves(queue) else queue.pending.head()
+            return None if group is None else records[group.first]
         first = queue.pending.first()
-        if first is None:
+        if not first:
             return None
-        record = records[first[1]]
+        record = records[first]
         holders = self._state.holders_of(queue)
         if holders and holders[0].order < record.order:
             return None
         return None if queue.blocked is not None and queue.blocked.uid == record.uid else record
+
+    def _shelves(self, queue: QueueState) -> bool:
+        """Whether groups without a chance are passed over at once. Not for Kueue's semantics, where each has its turn
+        and stands in others' way meanwhile, and not where limits apart from quota come first."""
+        return self._holds and queue.tally is None and not queue.strict
+
+    def _promising(self, queue: QueueState) -> Group | None:
+        """Who is tried next; those before without a chance go to a shelf."""
+        node = queue.node
+        assert node is not None
+        opened = queue.pending.opened(node)
+        while (group := queue.pending.best(opened)) is not None:
+            evicts = queue.may_preempt and self._state.records[group.first].workload.may_preempt
+            known = group.before
+            if not evicts and known is not None and not known.is_open(node):
+                queue.pending.shelve(group, known.lack, node)
+                continue
+            lack = None if evicts else lack_of(group.prepared, node)
+            if lack is None:
+                queue.pending.unshelve(group)
+                return group
+            queue.pending.shelve(group, lack, node)
+            assert group.shelf is not None
+            self._tell_group(group, group.shelf.kind)
+        return None
+
+    def _tell_group(self, group: Group, kind: tuple[object, ...]) -> None:
+        """Tells all of a group why they wait if that is news."""
+        if kind != group.told:
+            self._state.log.assign(group, "told", kind)
+            for _, uid in group.members:
+                self._tell(uid)
 
     def _flush(self) -> bool:
         """After the last round: who may reclaim is tried once more, since an admission may have made somebody a
@@ -597,11 +633,7 @@ class Pass:
         group = record.group
         assert group is not None
         queue.pending.park(group, parked)
-        kind = kind_of(parked)
-        if kind != group.told:
-            log.assign(group, "told", kind)
-            for _, uid in group.members:
-                self._tell(uid)
+        self._tell_group(group, kind_of(parked))
         return Outcome.PARKED
 
     # ---- report
@@ -611,23 +643,28 @@ class Pass:
         if record is not None:
             self._to_tell[uid] = record
 
-    def _report(self) -> list[Waiting]:
+    def _report(self) -> Sequence[Waiting]:
         """Why workloads wait whose reason is another one than was last reported."""
         state = self._state
         if not (state.fresh or self._to_tell):
-            return []
+            return ()
         candidates = {**state.fresh, **self._to_tell}
         state.log.assign(state, "fresh", {})
         explainer = Explainer(state)
-        told = []
-        for record in sorted(candidates.values(), key=lambda r: (r.workload.queue, r.order)):
+        news = []
+        for record in candidates.values():
             if record.phase is not Phase.WAITING or record.held or record.uid not in state.records:
                 continue
             kind = explainer.kind(record)
             if kind != record.reported:
                 state.log.assign(record, "reported", kind)
-                told.append(explainer.tell(record))
-        return told
+                news.append(record)
+        return Told(partial(_tell_all, explainer, news)) if news else ()
+
+
+def _tell_all(explainer: Explainer, records: list[Record]) -> tuple[Waiting, ...]:
+    records.sort(key=lambda r: (r.workload.queue, r.order))
+    return tuple(explainer.tell(record) for record in records)
 
 
 def _next_flavors(nomination: Nomination) -> dict[int, int]:

@@ -16,6 +16,7 @@ from enum import Enum
 from queue_manager.engine.ask import Shape, ask_of, shape_of
 from queue_manager.engine.configuration import (
     Cell,
+    Cohort,
     Configuration,
     Limits,
     PreemptionPolicy,
@@ -23,6 +24,7 @@ from queue_manager.engine.configuration import (
     QueueingStrategy,
 )
 from queue_manager.engine.decision import Admission, BlockerType, Reason
+from queue_manager.engine.edits import QuotaEdits, quota_edits
 from queue_manager.engine.flavors import Assignment
 from queue_manager.engine.fleet import Fleet, Occupancy
 from queue_manager.engine.limits import WHOLE, Counted, LimitHit, Tally, by_resource, parties_of
@@ -32,7 +34,7 @@ from queue_manager.engine.prepared import Prepared, prepare
 from queue_manager.engine.quantities import added
 from queue_manager.engine.resize import grown, growth_of, growth_uid, pinned
 from queue_manager.engine.seats import Seats
-from queue_manager.engine.tree import FUTURE, NOW, Charge, QuotaTree, TreeNode
+from queue_manager.engine.tree import FUTURE, NOW, Charge, QuotaTree, TreeNode, cells_of
 from queue_manager.engine.turns import Turns
 from queue_manager.engine.undo import UndoLog
 from queue_manager.engine.workload import Workload
@@ -248,8 +250,12 @@ class State:
         queue.seats = None if seats == (None, None, None) else Seats(limits, self.log)
 
     def configure(self, configuration: Configuration) -> None:
-        """Replaces the configuration and counts everything anew under it."""
+        """Replaces the configuration and counts everything anew under it, if more than amounts of quota changed."""
+        edits = quota_edits(self.configuration, configuration)
         self.configuration = configuration
+        if edits is not None:
+            self._edit(edits)
+            return
         self.tree = QuotaTree(configuration, self.log)
         for queue in self.queues.values():
             self._describe(queue)
@@ -275,6 +281,22 @@ class State:
         self.dirty.clear()
         self.dirty.update(self.members)
         self.nodes_changed = True
+
+    def _edit(self, edits: QuotaEdits) -> None:
+        """Changes amounts of quota in place; who waits is tried again unless there is still too little for it."""
+        edited: list[tuple[TreeNode, Queue | Cohort]] = []
+        for name, queue in edits.queues.items():
+            self.queue(name).queue = queue
+            edited.append((self.tree.queues[name], queue))
+        edited += [(self.tree.cohorts[name], cohort) for name, cohort in edits.cohorts.items()]
+        for node, found in edited:
+            self.tree.edit(node, cells_of(found.resource_groups))
+        for root in {node.root for node, _ in edited}:
+            self.dirty.add(root)
+            for member in self.members.get(root, ()):
+                assert member.node is not None
+                if member.pending.try_again(member.node):
+                    self.live.add(member.name)
 
     def _sort_waiting_anew(self) -> None:
         for queue in self.queues.values():

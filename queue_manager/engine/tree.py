@@ -19,6 +19,9 @@ NOW, FUTURE, EMPTY = 0, 1, 2
 Charge = Mapping[Cell, int]
 
 
+Known = dict[Cell, dict["TreeNode", int]]
+
+
 class TreeNode:
     """A queue (leaf) or cohort (inner node) with its quota and usage.
 
@@ -29,6 +32,7 @@ class TreeNode:
         "children",
         "height",
         "is_queue",
+        "known",
         "lendable",
         "local",
         "name",
@@ -55,6 +59,8 @@ class TreeNode:
         self.subtree: dict[Cell, int] = {}
         self.local: dict[Cell, int] = {}
         self.usage: tuple[dict[Cell, int], dict[Cell, int], dict[Cell, int]] = ({}, {}, {})
+        # Of a root: what `available` found in each view, by cell and node.
+        self.known: tuple[Known, Known, Known] = ({}, {}, {})
 
     def ancestors(self) -> Iterator[TreeNode]:
         """Parent, grandparent, ... root."""
@@ -84,6 +90,15 @@ class TreeNode:
 
     def available(self, cell: Cell, view: int) -> int:
         """How much more the node can take; negative where quota was cut below usage."""
+        of_cell = self.root.known[view].get(cell)
+        if of_cell is None:
+            of_cell = self.root.known[view][cell] = {}
+        found = of_cell.get(self)
+        if found is None:
+            found = of_cell[self] = self._available(cell, view)
+        return found
+
+    def _available(self, cell: Cell, view: int) -> int:
         used = self.usage[view].get(cell, 0)
         subtree = self.subtree.get(cell, 0)
         if self.parent is None:
@@ -94,6 +109,12 @@ class TreeNode:
         if quota is not None and quota.borrowing_limit is not None:
             above = min(above, subtree - local - max(0, used - local) + quota.borrowing_limit)
         return max(0, local - used) + above
+
+    def forget(self, cells: Iterable[Cell], view: int) -> None:
+        """To be called on a root whenever usage of these cells in its tree has changed, or changed back."""
+        known = self.known[view]
+        for cell in cells:
+            known.pop(cell, None)
 
     def borrow_height(self, cell: Cell, amount: int, view: int) -> tuple[int, bool]:
         """Height of the lowest subtree whose quota holds `amount` more, and whether more could be reclaimed above."""
@@ -173,6 +194,7 @@ class QuotaTree:
         """Charges `charge` to a queue and, for what it borrows, to its ancestors."""
         if view == FUTURE:
             self.moved.add(queue)
+        self._change(queue, charge, view)
         for cell, amount in charge.items():
             self._add(queue, cell, amount, view)
 
@@ -180,8 +202,13 @@ class QuotaTree:
         """Takes a charge back."""
         if view == FUTURE:
             self.moved.add(queue)
+        self._change(queue, charge, view)
         for cell, amount in charge.items():
             self._remove(queue, cell, amount, view)
+
+    def _change(self, node: TreeNode, cells: Iterable[Cell], view: int) -> None:
+        node.root.forget(cells, view)
+        self._log.call(node.root.forget, cells, view)
 
     def _add(self, start: TreeNode, cell: Cell, amount: int, view: int) -> None:
         node: TreeNode | None = start
@@ -203,6 +230,8 @@ class QuotaTree:
 
     def raise_quota(self, node: TreeNode, cell: Cell, amount: int) -> None:
         """Raises the nominal quota of a node, revocable, with all that follows from it on the way to the root."""
+        for view in (NOW, FUTURE, EMPTY):
+            self._change(node, (cell,), view)
         quota = node.quotas.get(cell, CellQuota(0))
         self._log.put(node.quotas, cell, replace(quota, nominal=quota.nominal + amount))
         above: TreeNode | None = node
@@ -223,6 +252,19 @@ class QuotaTree:
     def fits(self, queue: TreeNode, charge: Charge, view: int) -> bool:
         """Whether the queue can take the whole charge."""
         return all(amount <= max(0, queue.available(cell, view)) for cell, amount in charge.items())
+
+    def edit(self, queue: TreeNode, quotas: dict[Cell, CellQuota]) -> None:
+        """Replaces the quota of a queue or cohort where it stands in the tree. Not revocable."""
+        changed = {c for c in {*queue.quotas, *quotas} if queue.quotas.get(c) != quotas.get(c)}
+        queue.quotas = quotas
+        node: TreeNode | None = queue
+        while node is not None:
+            for cell in changed:
+                _settle_cell(node, cell)
+            node.lendable = None
+            node = node.parent
+        for view in (NOW, FUTURE, EMPTY):
+            queue.root.forget(changed, view)
 
     def shortages(self, queue: TreeNode, cell: Cell, amount: int, view: int) -> list[Shortage]:
         """Every limit from the queue up to the root that `amount` more would exceed; empty if it fits."""
@@ -264,6 +306,26 @@ def cells_of(groups: Iterable[ResourceGroup]) -> dict[Cell, CellQuota]:
         for flavor in group.flavors
         for resource, quota in flavor.quotas.items()
     }
+
+
+def _settle_cell(node: TreeNode, cell: Cell) -> None:
+    """Sets what follows from the quota of one cell for a node whose children are settled: subtree and local quota, and
+    what of the children's usage is the node's, too."""
+    quota = node.quotas.get(cell)
+    whole = 0 if quota is None else quota.nominal
+    used = [0, 0]
+    for child in node.children:
+        local = child.local.get(cell, 0)
+        whole += child.subtree.get(cell, 0) - local
+        for view in (NOW, FUTURE):
+            used[view] += max(0, child.usage[view].get(cell, 0) - local)
+    node.subtree[cell] = whole
+    node.local.pop(cell, None)
+    if quota is not None and quota.lending_limit is not None:
+        node.local[cell] = max(0, whole - quota.lending_limit)
+    for view in (NOW, FUTURE):
+        if node.children and (used[view] or cell in node.usage[view]):
+            node.usage[view][cell] = used[view]
 
 
 def _settle(root: TreeNode) -> None:

@@ -93,7 +93,7 @@ class Simulation:
             self._end(eviction.uid)
         ended = (*self._over, *map(_ended, plan.evictions))
         self._over = ()
-        self._steps.append(Step(len(self._steps) + 1, self.now, plan.admissions, ended, plan.waiting))
+        self._steps.append(Step(len(self._steps) + 1, self.now, plan.admissions, ended, tuple(plan.waiting)))
         self.now += BETWEEN_PASSES
         return plan
 

@@ -211,8 +211,8 @@ def snapshot(engine: Engine) -> Any:
     }
     queues = {
         name: (
-            sorted(uid for _, uid in q.pending.in_order()),
-            {g.shape: (list(g.members), g.parked, g.told) for g in q.pending.groups.values()},
+            list(q.pending.in_order()),
+            {g.shape: (list(g.members), g.parked, g.shelf and g.shelf.lack, g.told) for g in q.pending.groups.values()},
             q.blocked,
             q.front,
             q.sticky,

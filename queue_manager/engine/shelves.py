@@ -1,0 +1,103 @@
+"""Groups that have no chance as things stand, by what they lack: nobody looks at them again until enough of it is free.
+
+Only for workloads that may evict nobody. Such a workload cannot start while, for one of its needs, each flavor has too
+little of some cell for the least it would take. These cells and amounts are its lack. All groups of a queue with the
+same lack stand on one shelf, in the queue's order: when nothing of the lack is met, the whole shelf is passed over with
+a few comparisons, however many wait there.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from queue_manager.engine.ask import Shape
+from queue_manager.engine.configuration import Cell
+from queue_manager.engine.prepared import Prepared
+from queue_manager.engine.tree import EMPTY, FUTURE, TreeNode
+
+Lack = tuple[tuple[Cell, int], ...]
+"""One cell and amount for each usable flavor of a need."""
+Order = tuple[int, int, str]
+"""Negated priority, time queued, uid: smaller stands first."""
+
+
+def lack_of(prepared: Prepared, node: TreeNode) -> Lack | None:
+    """What a request lacks in a queue; None if it may have a chance, or has a flaw that only a nomination tells.
+
+    Of each flavor it is the first cell that can never give so much, else the first with too little free.
+    """
+    if prepared.uncovered or prepared.unmapped:
+        return None
+    known, whole = node.root.known[FUTURE], node.root.known[EMPTY]
+    for need in prepared.needs:
+        lack: list[tuple[Cell, int]] = []
+        for cells in need.cells:
+            short: tuple[Cell, int] | None = None
+            for cell, amount in zip(cells, need.least, strict=True):
+                of_cell = known.get(cell)
+                left = None if of_cell is None else of_cell.get(node)
+                if amount > (node.available(cell, FUTURE) if left is None else left) and amount > 0:
+                    of_cell = whole.get(cell)
+                    most = None if of_cell is None else of_cell.get(node)
+                    never = amount > (node.available(cell, EMPTY) if most is None else most)
+                    if short is None or never:
+                        short = (cell, amount)
+                    if never:
+                        break
+            if short is None:
+                break
+            lack.append(short)
+        else:
+            if lack:
+                return tuple(lack)
+    return None
+
+
+def kind_of(lack: Lack, node: TreeNode) -> tuple[object, ...]:
+    """What a lack is about, without numbers: the cells, and whether they could ever give so much."""
+    return ("lack", *((cell, amount > node.available(cell, EMPTY)) for cell, amount in lack))
+
+
+@dataclass(eq=False, slots=True)
+class Shelf:
+    """Groups with one lack; `greatest` is the most that any of them takes of a resource."""
+
+    lack: Lack
+    kind: tuple[object, ...]
+    heap: list[tuple[Order, Shape]] = field(default_factory=list)
+    greatest: dict[str, int] = field(default_factory=dict)
+
+    def is_open(self, node: TreeNode) -> bool:
+        """Whether some of the lack is met."""
+        return any(amount <= node.available(cell, FUTURE) for cell, amount in self.lack)
+
+    def note(self, prepared: Prepared) -> None:
+        """Remembers how much a group takes."""
+        greatest = self.greatest
+        for need in prepared.needs:
+            for resource, amount in zip(need.resources, need.least, strict=True):
+                if amount > greatest.get(resource, 0):
+                    greatest[resource] = amount
+
+    def tells_true(self, node: TreeNode) -> bool:
+        """Whether, after an edit of quota, its groups still wait for the same kind of thing."""
+        if kind_of(self.lack, node) != self.kind:
+            return False
+        hopeless = {cell for cell, amount in self.lack if amount > node.available(cell, EMPTY)}
+        flavors = {cell.flavor for cell, _ in self.lack} - {cell.flavor for cell in hopeless}
+        return all(
+            self.greatest[cell.resource] <= node.available(cell, EMPTY)
+            for cell in node.subtree
+            if cell.flavor in flavors and cell.resource in self.greatest
+        )
+
+    def first(self, valid: Callable[[Order, Shape], bool]) -> Order | None:
+        """The first entry that `valid` accepts; forgets those before it."""
+        while self.heap:
+            order, shape = self.heap[0]
+            if valid(order, shape):
+                return order
+            heapq.heappop(self.heap)
+        return None
