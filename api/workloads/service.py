@@ -108,10 +108,12 @@ def show(context: Context, row: WorkloadRow) -> Workload:
 
 
 def explain(context: Context, row: WorkloadRow) -> Explanation:
-    """What was said of it when it was last looked at; for one that does not wait, its state and reason."""
+    """What was said of it when it was last looked at; for one that does not wait, its state and reason. A running one
+    may wait for more pods."""
     if row.state is State.RESERVED:
         return _waits_for_checks(context, row)
-    body = context.store.explanation(row.uid) if row.state in (State.WAITING, State.HELD) else None
+    explained = row.state in (State.WAITING, State.HELD) or (row.state is State.RUNNING and row.reason)
+    body = context.store.explanation(row.uid) if explained else None
     if not body:
         return Explanation(state=row.state, reason=row.reason, message=row.message, since=row.created_at)
     return Explanation.model_validate(

@@ -177,12 +177,15 @@ def merged(old: WorkloadRow, new: WorkloadRow) -> WorkloadRow | None:
 
 
 def resolved_again(row: WorkloadRow, resolved: Resolved) -> bool:
-    """Whether the object still asks for what the row was admitted with (pod counts and requests)."""
+    """Whether the object still asks for what the row was admitted with."""
     return same_pods(row.pod_groups, resolved.pod_groups)
 
 
 def same_pods(one: tuple[PodGroup, ...], other: tuple[PodGroup, ...]) -> bool:
-    """Whether both ask for equally many pods of the same requests."""
-    return [(p.name, p.count, dict(p.requests)) for g in one for p in g.pod_sets] == [
-        (p.name, p.count, dict(p.requests)) for g in other for p in g.pod_sets
-    ]
+    """Whether both ask for equally many pods (where they are not elastic) of the same requests."""
+    return _asked(one) == _asked(other)
+
+
+def _asked(groups: tuple[PodGroup, ...]) -> list[tuple[object, ...]]:
+    pod_sets = [pod_set for group in groups for pod_set in group.pod_sets]
+    return [(p.name, p.elastic or p.count, dict(p.requests), p.devices) for p in pod_sets]

@@ -120,6 +120,9 @@ class Picture:
                 self.bind(row)
             else:
                 self.engine.evict(row.uid)
+        elif row.state is not State.DRAINING and row.admission.admission != old.admission.admission:
+            self.engine.restore_admission(row.admission.admission)
+            self.bind(row)
 
     def workload(self, row: WorkloadRow) -> Workload:
         """A row as the engine takes it."""

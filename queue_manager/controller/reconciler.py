@@ -21,6 +21,8 @@ from queue_manager.controller.lifecycle import Rules, open_checks, overdue, rule
 from queue_manager.controller.lost_nodes import given_up
 from queue_manager.controller.obey import obey
 from queue_manager.controller.picture import KIND_OF, Picture
+from queue_manager.controller.pod_gates import is_elastic
+from queue_manager.controller.resizing import Resizing
 from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.transitions import (
     Facts,
@@ -48,9 +50,17 @@ PARALLEL_READS = 16
 class Reconciler:
     """Answers for each workload what changes. `adopting` holds until the first look at everything is through."""
 
-    def __init__(self, picture: Picture, executors: Executors, clock: Clock, touch: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        picture: Picture,
+        executors: Executors,
+        clock: Clock,
+        touch: Callable[[str], None],
+        passed: Callable[[str], frozenset[str]],
+    ) -> None:
         self.adopting = False
         self.instructions = Instructions()
+        self._resizing = Resizing(picture, passed)
         self._picture = picture
         self._executors = executors
         self._clock = clock
@@ -128,6 +138,8 @@ class Reconciler:
             return self._reread(row, obj, kind)
         if row.state is State.RUNNING and (change := self._lost_placement(row, obj, kind)) is not None:
             return change
+        if is_elastic(row):
+            return self._resizing.change_of(row, obj, kind, facts.now)
         if row.state in (State.STARTING, State.RUNNING):
             return self._loan(row, obj, kind)
         if row.state in (State.RESERVED, State.DEACTIVATED) and not kind.is_suspended(obj):

@@ -27,12 +27,15 @@ from queue_manager.controller.intake import resolved_again
 from queue_manager.controller.lifecycle import next_look
 from queue_manager.controller.news import differs
 from queue_manager.controller.picture import Picture
+from queue_manager.controller.pod_gates import PodGates, is_elastic
 from queue_manager.controller.reasons import Reasons
 from queue_manager.controller.reconciler import Reconciler
+from queue_manager.controller.resizing import resize, resize_waits
 from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.transitions import Facts, admit, annotate, event, evict, sync
 from queue_manager.controller.view import ClusterView
 from queue_manager.engine.decision import Plan, Reason
+from queue_manager.engine.resize import owner_uid
 from queue_manager.kinds.kind import Kind, Lookup, Placement, Unresolvable
 from queue_manager.store.records import (
     CHARGED,
@@ -78,7 +81,8 @@ class Term:
         self.picture = Picture(self.view)
         self.inbox = Inbox(self.picture, clock, random)
         self.executors = Executors(cluster, self, clock, random)
-        self.reconciler = Reconciler(self.picture, self.executors, clock, self.inbox.touch)
+        self.gates = PodGates(self.view, self.row, self.may_write, self.executors.send, clock, random)
+        self.reconciler = Reconciler(self.picture, self.executors, clock, self.inbox.touch, self.gates.passed)
         self.reasons = Reasons(self.picture, clock)
         self._progress = asyncio.Event()
         self.executors.on_progress = self._progress.set
@@ -181,6 +185,7 @@ class Term:
                     await self._step()
             finally:
                 await self.executors.close()
+                await self.gates.close()
 
     async def _db(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
         result: T = await self._in_thread(call, *arguments, **named)
@@ -356,6 +361,8 @@ class Term:
                 self.executors.wake(uid)
         failed |= await self._commit_readable(changes)
         self.inbox.look_later(failed)
+        for uid in uids:
+            self.gates.look(uid)
 
     async def _commit_readable(self, changes: Sequence[Change]) -> set[str]:
         """Commits together or, where the database takes one for nonsense, one by one; answers what is refused."""
@@ -401,7 +408,7 @@ class Term:
                 evict(
                     row,
                     decided,
-                    self.picture.rows.get(decided.by),
+                    self.picture.rows.get(owner_uid(decided.by)),
                     Facts(now=now, exists=True, charge=self.picture.engine.charge_of(row.uid)),
                 )
             )
@@ -409,8 +416,15 @@ class Term:
         for admission in plan.admissions:
             row = self.picture.rows[admission.uid]
             changes.append(admit(row, admission, now))
+        for admission in plan.resizes:
+            charge = self.picture.engine.charge_of(admission.uid)
+            changes.append(resize(self.picture.rows[admission.uid], admission, charge))
         for waiting in plan.waiting:
             row = self.picture.rows[waiting.uid]
+            if is_elastic(row):
+                explanation = explanation_of(waiting, row, self.picture.rows, now)
+                changes.append(resize_waits(row, waiting, explanation))
+                continue
             if waiting.uid in admitted or row.state is not State.WAITING:
                 continue
             # Who backs off was told before why, and until when.
@@ -495,7 +509,8 @@ class Term:
             self.picture.pods.give_up(row.uid)
         if row.state not in CHARGED or (old is not None and old.attempt != row.attempt):
             self.picture.drained.discard(row.uid)
-        if old is None or old.state is not row.state or old.after_drain is not row.after_drain:
+        resized = old is not None and old.admission != row.admission
+        if old is None or old.state is not row.state or old.after_drain is not row.after_drain or resized:
             self.inbox.touch(row.uid)
         self.reconciler.settled(row)
 
@@ -504,6 +519,7 @@ class Term:
         self.inbox.timers.put(uid, None)
         self.reconciler.forget(uid)
         self.executors.forget(uid)
+        self.gates.forget(uid)
 
     async def _settle(self) -> None:
         """Takes out of the outbox what is done, a moment later: decisions need not wait for it, and doing an action

@@ -125,6 +125,11 @@ def forgotten(checks: tuple[Check, ...], state: CheckState) -> tuple[Check, ...]
 
 def describe_admission(admission: Admission) -> str:
     """One sentence for the person who submitted the job."""
+    return f"Admitted to queue {admission.queue}: {describe_pods(admission)}"
+
+
+def describe_pods(admission: Admission) -> str:
+    """How many pods go where."""
     parts = []
     for pod_set in admission.pod_sets:
         flavors = ", ".join(sorted(set(pod_set.flavors.values()))) or "no flavor"
@@ -134,7 +139,7 @@ def describe_admission(admission: Admission) -> str:
             more = len(pod_set.domains) - len(names)
             places = f" at {', '.join(names)}" + (f" and {more} more" if more > 0 else "")
         parts.append(f"{pod_set.name}: {pod_set.count} pods on {flavors}{places}")
-    return f"Admitted to queue {admission.queue}: {'; '.join(parts)}"
+    return "; ".join(parts)
 
 
 EVICTION_WORDS: Mapping[EvictionReason, str] = {

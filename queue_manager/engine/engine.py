@@ -233,12 +233,16 @@ class Engine:
         standing = record.standing[NOW] if record is not None else None
         return dict(standing.charge) if standing is not None else {}
 
-    def charge_with(self, uid: str, pod_groups: tuple[PodGroup, ...]) -> Mapping[Cell, int]:
-        """What an admitted workload would be charged with these pod groups (other `reclaimed` counts)."""
+    def charge_with(
+        self, uid: str, pod_groups: tuple[PodGroup, ...], admission: Admission | None = None
+    ) -> Mapping[Cell, int]:
+        """What an admitted workload would be charged with these pod groups (other counts), and with this admission if
+        one is given."""
         record = self._state.records[uid]
-        if record.admission is None:
+        given = admission or record.admission
+        if given is None:
             return {}
-        return charge_with(self._state, record.admission, replace(record.workload, pod_groups=pod_groups))
+        return charge_with(self._state, given, replace(record.workload, pod_groups=pod_groups))
 
     def shrunk(self, uid: str, counts: Mapping[str, int]) -> Admission:
         """What the admission of an elastic workload is with fewer pods (pod set -> pods, those on loan included)."""

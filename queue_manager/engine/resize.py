@@ -34,8 +34,10 @@ def owner_uid(uid: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Pods of one pod set: `wanted` by the workload, `admitted` with what was on loan then."""
+    """Pods of one pod set: its whole `size`, those still `wanted` (not finished), those `admitted` with what was on
+    loan then."""
 
+    size: int
     wanted: int
     admitted: int
 
@@ -52,9 +54,21 @@ def sizes(workload: Workload, admission: Admission) -> dict[str, Size]:
     for assigned in admission.pod_sets:
         pod_set = wanted.get(assigned.name)
         admitted = assigned.count + assigned.reclaimed
-        need = admitted if pod_set is None else pod_set.count - pod_set.reclaimed
-        found[assigned.name] = Size(need, admitted)
+        if pod_set is None:
+            found[assigned.name] = Size(admitted, admitted, admitted)
+        else:
+            found[assigned.name] = Size(pod_set.count, pod_set.count - pod_set.reclaimed, admitted)
     return found
+
+
+def running_pods(pod_set: PodSet | None, assigned: PodSetAssignment) -> int:
+    """Pods of a pod set that count now: those admitted, less what was reclaimed since, more what came back since."""
+    total = assigned.count + assigned.reclaimed
+    lent = assigned.reclaimed if pod_set is None else pod_set.reclaimed
+    if pod_set is not None and pod_set.elastic:
+        # Finished pods are taken off the size that is wanted, which may be above the one admitted.
+        lent = max(0, lent - max(0, pod_set.count - total))
+    return max(0, total - lent)
 
 
 def growth_of(workload: Workload, admission: Admission) -> Workload | None:

@@ -11,7 +11,7 @@ from queue_manager.engine.decision import Admission, PodSetAssignment
 from queue_manager.engine.fleet import Forest
 from queue_manager.engine.placing import flavors_of, forest_of, occupancy_of
 from queue_manager.engine.quantities import PODS
-from queue_manager.engine.resize import shrunk
+from queue_manager.engine.resize import running_pods, shrunk
 from queue_manager.engine.state import Phase, Record, Standing, State
 from queue_manager.engine.tree import FUTURE, NOW
 from queue_manager.engine.workload import Workload
@@ -41,7 +41,7 @@ def count_again(state: State, record: Record) -> None:
 
 
 def charge_with(state: State, admission: Admission, workload: Workload) -> Mapping[Cell, int]:
-    """What an admission is charged when its workload looks like this (other `reclaimed` counts). Changes nothing."""
+    """What an admission is charged when its workload looks like this (other counts). Changes nothing."""
     ask = ask_of(workload, state.configuration)
     return _charge(ask, admission, _counts(ask, admission))
 
@@ -78,18 +78,9 @@ def shrunk_admission(state: State, record: Record, counts: Mapping[str, int]) ->
 
 
 def _counts(ask: Ask, admission: Admission) -> dict[str, int]:
-    """Pods that count now: those admitted, less what was reclaimed since, more what came back since."""
+    """Pods that count now."""
     pod_sets = {pod_set.name: pod_set.pod_set for pod_set in ask.pod_sets}
-    found = {}
-    for assigned in admission.pod_sets:
-        total = assigned.count + assigned.reclaimed
-        pod_set = pod_sets.get(assigned.name)
-        lent = assigned.reclaimed if pod_set is None else pod_set.reclaimed
-        if pod_set is not None and pod_set.elastic:
-            # Finished pods are taken off the size that is wanted, which may be above the one admitted.
-            lent = max(0, lent - max(0, pod_set.count - total))
-        found[assigned.name] = max(0, total - lent)
-    return found
+    return {p.name: running_pods(pod_sets.get(p.name), p) for p in admission.pod_sets}
 
 
 def _charge(ask: Ask, admission: Admission, counts: Mapping[str, int]) -> Mapping[Cell, int]:

@@ -19,6 +19,7 @@ UNCONSTRAINED_TOPOLOGY = PREFIX + "unconstrained-topology"
 PODSET_GROUP = PREFIX + "podset-group"
 MIN_COUNT = PREFIX + "min-count"
 MAX_RUN_TIME = PREFIX + "max-run-time"
+ELASTIC = PREFIX + "elastic"
 
 PLACEMENT = PREFIX + "placement"
 """Ours, on a TrainJob: the digest of the placement we wrote, so that a pruned or removed entry is noticed."""
@@ -43,7 +44,7 @@ OTHERS = tuple(
     for name in ("state", "message", "user", "user-groups", "checkpointed-at", "pod-group", "pod-group-size")
 )
 OWN = (PLACEMENT, OVERRIDES, ORIGINAL, REBUILT)
-KNOWN = (*TOPOLOGY_KEYS, *NOT_YET, *OTHERS, *OWN, PODSET_GROUP, MIN_COUNT, MAX_RUN_TIME)
+KNOWN = (*TOPOLOGY_KEYS, *NOT_YET, *OTHERS, *OWN, PODSET_GROUP, MIN_COUNT, MAX_RUN_TIME, ELASTIC)
 KNOWN_LABELS = (QUEUE_LABEL, PRIORITY_CLASS_LABEL, MANAGED_LABEL, PREFIX + "pod-group")
 
 _LABEL_KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -104,6 +105,14 @@ def min_count(metadata: View) -> int | None:
         return parse_count(field.text()) if field.given else None
     except BadValue as error:
         raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
+
+
+def is_elastic(metadata: View) -> bool:
+    """Whether the job may change its number of pods while it runs. Raises Unresolvable."""
+    field = annotation(metadata, ELASTIC)
+    if field.given and field.text() != "true":
+        raise Unresolvable("BadAnnotation", field.path, f"{field.path} must be true, not {field.text()!r}")
+    return field.given
 
 
 def max_run_time(obj: Object) -> int | None:
@@ -217,6 +226,8 @@ def _annotation(field: View, key: str, obj: Object, *, template: bool) -> Findin
             parse_duration(value)
         elif key == MIN_COUNT:
             _check_min_count(parse_count(value), obj, template=template)
+        elif key == ELASTIC:
+            _check_elastic(value, obj, template=template)
         elif key == PODSET_GROUP and not _NAME.fullmatch(value):
             raise BadValue(f"must be a name of at most 63 characters, not {value!r}")
     except BadValue as error:
@@ -242,6 +253,17 @@ def _check_min_count(count: int, obj: Object, *, template: bool) -> None:
     parallelism = View(obj).at("spec", "parallelism").integer(1)
     if count > parallelism:
         raise BadValue(f"must not be above spec.parallelism ({parallelism}), but is {count}")
+
+
+def _check_elastic(value: str, obj: Object, *, template: bool) -> None:
+    if value != "true":
+        raise BadValue(f"must be true, not {value!r}")
+    if obj.get("kind") != "Job":
+        raise BadValue(f"is refused: a {obj.get('kind') or 'job of this kind'} can't change its size while it runs")
+    if template:
+        raise BadValue("belongs on the Job, not on its pod template")
+    if MIN_COUNT in View(obj)["metadata"]["annotations"].mapping():
+        raise BadValue("can't stand beside min-count: an elastic Job is admitted at the size it asks for")
 
 
 def _hint(key: str, known: tuple[str, ...]) -> str:

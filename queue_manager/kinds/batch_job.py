@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from queue_manager.cluster.port import JOBS, Object, PatchType
+from queue_manager.cluster.port import JOBS, PODS, Object, PatchType
 from queue_manager.engine.workload import PodGroup
 from queue_manager.kinds import annotations as keys
-from queue_manager.kinds import patches, pod_template, template_edit
-from queue_manager.kinds.fields import View, status_of, told
+from queue_manager.kinds import gates, patches, pod_template, template_edit
+from queue_manager.kinds.fields import View, status_of, suspended, told
 from queue_manager.kinds.kind import (
     Done,
     Lookup,
@@ -43,7 +43,9 @@ class JobKind(Suspending):
         claims = original.at("spec", "scheduling", "resourceClaims")
         shape = pod_template.pod_shape(original.at(*TEMPLATE), POD_SET, defaults, claims)
         pod_set = pod_template.with_count(shape, width(original), reclaimed=finished_width(original))
-        pod_set = replace(pod_set, min_count=keys.min_count(original["metadata"]))
+        elastic = _is_elastic(obj, original)
+        min_count = None if elastic else keys.min_count(original["metadata"])
+        pod_set = replace(pod_set, min_count=min_count, elastic=elastic)
         return Resolved(
             pod_groups=(PodGroup(POD_SET, (pod_set,)),),
             topology=keys.topology_request(original["metadata"]),
@@ -70,12 +72,15 @@ class JobKind(Suspending):
 
     def _placing(self, obj: Object, placement: PodPlacement) -> list[patches.Operation]:
         original = View(_original(obj))
+        elastic = _is_elastic(obj, original)
+        if elastic:
+            placement = replace(placement, gates=(gates.GATE,))
         after, undo = template_edit.place(original.at(*TEMPLATE), placement, as_affinity=True)
         record: Record = {POD_SET: undo} if undo else {}
         parallelism = original.at("spec", "parallelism").count(1)
         done = _done_before(obj)
-        # What has finished makes the width smaller by itself.
-        if 0 < placement.count < width(original) - (finished_width(original) if done is None else done):
+        # What has finished makes the width smaller by itself. The pods of an elastic Job are let through one by one.
+        if not elastic and 0 < placement.count < width(original) - (finished_width(original) if done is None else done):
             record |= {"parallelism": parallelism, "done": finished_width(original) if done is None else done}
             parallelism = placement.count
         operations = template_edit.operations(View(obj).at(*TEMPLATE), after, *TEMPLATE)
@@ -111,14 +116,21 @@ class JobKind(Suspending):
 
     def pods_ready(self, obj: Object, lookup: Lookup | None = None) -> bool:
         """As in `Kind.pods_ready`. Every pod that has succeeded counts, as in Kueue: where completions follow each
-        other there is hardly a moment in which all pods of the width are ready."""
+        other there is hardly a moment in which all pods of the width are ready. Pods of an elastic Job that are not
+        admitted yet are not waited for."""
         try:
             needed = width(View(obj)) - finished_width(View(obj))
+            gated = _gated(obj)
         except Unresolvable:
             return False
+        held_back = 0
+        if lookup is not None and gated:
+            pods = lookup.owned_by(PODS, obj["metadata"].get("uid", ""))
+            held_back = sum(gates.is_held_back(pod) for pod in pods)
         status = status_of(obj)
         ready = told(status, "ready") + told(status, "succeeded")
-        return not self.is_suspended(obj) and (told(status, "ready") >= needed or ready >= width(View(obj)))
+        enough = told(status, "ready") >= needed - held_back or ready >= width(View(obj)) - held_back
+        return not self.is_suspended(obj) and enough
 
     def reclaimable(self, obj: Object, lookup: Lookup) -> Mapping[str, int]:
         """As in `Kind.reclaimable`: width that the remaining completions can't fill."""
@@ -167,6 +179,17 @@ def indexes(field: View, completions: int) -> set[int]:
             raise field.malformed("a list of indexes such as 0-2,5")
         found.update(range(int(first), min(int(last or first) + 1, completions)))
     return found
+
+
+def _is_elastic(obj: Object, original: View) -> bool:
+    """Whether its number of pods may change while it runs: only where our gate holds back what is not admitted."""
+    return keys.is_elastic(original["metadata"]) and (suspended(obj) or _gated(obj))
+
+
+def _gated(obj: Object) -> bool:
+    """Whether its pods are made with our gate."""
+    entries = View(obj).at(*TEMPLATE, "spec", "schedulingGates").items()
+    return any(entry["name"].text() == gates.GATE for entry in entries)
 
 
 def _done_before(obj: Object) -> int | None:

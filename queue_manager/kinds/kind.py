@@ -77,13 +77,14 @@ class Resolved:
 
 @dataclass(frozen=True, slots=True)
 class PodPlacement:
-    """What the pods of one pod set must carry. `count` is the admitted count."""
+    """What the pods of one pod set must carry. `count` is the admitted count, `gates` names of scheduling gates."""
 
     count: int
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    gates: tuple[str, ...] = ()
 
 
 Placement = Mapping[str, PodPlacement]

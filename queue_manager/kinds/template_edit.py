@@ -14,11 +14,12 @@ from queue_manager.kinds.kind import PodPlacement, Unresolvable
 from queue_manager.kinds.patches import Operation
 
 Record = dict[str, Any]
-"""Of one pod set: `labels`, `annotations`, `nodeSelector` (key -> value before, null for none), `tolerations` (those
-that we added) and, where we wrote it, `affinity` (as it was, null for none). An object's record is by pod set."""
+"""Of one pod set: `labels`, `annotations`, `nodeSelector` (key -> value before, null for none), `tolerations` and
+`schedulingGates` (those that we added) and, where we wrote it, `affinity` (as it was, null for none). An object's
+record is by pod set."""
 
 MAPS = (("metadata", "labels"), ("metadata", "annotations"), ("spec", "nodeSelector"))
-FIELDS = (*MAPS, ("spec", "tolerations"), ("spec", "affinity"))
+FIELDS = (*MAPS, ("spec", "tolerations"), ("spec", "schedulingGates"), ("spec", "affinity"))
 
 
 def record_of(obj: Object) -> Record:
@@ -59,6 +60,11 @@ def place(template: View, placement: PodPlacement, *, as_affinity: bool = False)
         if added := merged[len(present_tolerations) :]:
             record["tolerations"] = added
             placed["spec"] = {**placed["spec"], "tolerations": merged}
+    if placement.gates:
+        present_gates = [entry.value for entry in template.at("spec", "schedulingGates").items()]
+        if new_gates := [{"name": name} for name in placement.gates if {"name": name} not in present_gates]:
+            record["schedulingGates"] = new_gates
+            placed["spec"] = {**placed["spec"], "schedulingGates": [*present_gates, *new_gates]}
     if as_affinity and placement.node_selector:
         patches.checked(template.at("spec", "nodeSelector"), placement.node_selector)
         record["affinity"] = copy.deepcopy(template.at("spec", "affinity").value)
@@ -78,9 +84,10 @@ def restore(template: View, record: Record) -> dict[str, Any]:
                 values[key] = before
         if record.get(name):
             _set(restored, parent, name, values or None)
-    if record.get("tolerations"):
-        kept = [entry for entry in restored["spec"].get("tolerations") or [] if entry not in record["tolerations"]]
-        _set(restored, "spec", "tolerations", kept or None)
+    for name in ("tolerations", "schedulingGates"):
+        if record.get(name):
+            kept = [entry for entry in restored["spec"].get(name) or [] if entry not in record[name]]
+            _set(restored, "spec", name, kept or None)
     if "affinity" in record:
         _set(restored, "spec", "affinity", copy.deepcopy(record["affinity"]))
     return restored

@@ -67,7 +67,7 @@ _CHECKS = (
             "SELECT w.uid, w.state, l.state AS ledger_state, count(*) AS count FROM ledger l "
             "JOIN workloads w ON w.uid = l.workload_uid WHERE l.until IS NULL AND ("
             f"w.state NOT IN ({CHARGED_STATES}) OR (w.state = 'draining' AND l.state = 'reserved') "
-            "OR (w.state <> 'draining' AND l.state = 'draining')) "
+            "OR (w.state NOT IN ('draining', 'starting', 'running') AND l.state = 'draining')) "
             "GROUP BY w.uid, w.state, l.state ORDER BY w.uid, l.state"
         ),
     ),

@@ -40,6 +40,8 @@ CALLS = {
         Call("delete", "jobset.x-k8s.io", "jobsets", USER, "job"),
         Call("delete", "batch", "jobs", USER, "job"),
         Call("create", "", "events", USER),
+        # controller/pod_gates.py
+        Call("patch", "", "pods", USER, "job-0"),
         # controller/leader.py
         Call("create", "coordination.k8s.io", "leases", NAMESPACE),
         Call("get", "coordination.k8s.io", "leases", NAMESPACE, LEASE),

@@ -1,0 +1,126 @@
+"""Elastic jobs that run: what their rows become when they ask for another size, and as their pods go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from queue_manager.cluster.port import PODS, Object
+from queue_manager.controller.intake import with_reclaimed
+from queue_manager.controller.picture import Picture
+from queue_manager.controller.times import to_microseconds
+from queue_manager.controller.transitions import annotate, describe_pods, entries, event, loans
+from queue_manager.engine.configuration import Cell
+from queue_manager.engine.decision import Admission, Waiting
+from queue_manager.engine.resize import Size, sizes
+from queue_manager.engine.workload import PodGroup, PodSet
+from queue_manager.kinds.gates import let_through
+from queue_manager.kinds.kind import Kind, Unresolvable
+from queue_manager.store.records import Change, LedgerEntry, LedgerState, WorkloadRow
+
+RESIZED = "Resized"
+
+
+class Resizing:
+    """`passed` answers the pods of a workload that are let through, whatever the caches say."""
+
+    def __init__(self, picture: Picture, passed: Callable[[str], frozenset[str]]) -> None:
+        self._picture = picture
+        self._passed = passed
+
+    def change_of(self, row: WorkloadRow, obj: Object, kind: Kind, now: datetime) -> Change | None:
+        """What the object asks for now: a larger size is asked of the queue, a smaller one is charged as pods go."""
+        assert row.admission is not None
+        try:
+            resolved = kind.resolve(obj, self._picture.view)
+        except Unresolvable:
+            return None
+        groups = _resized(row, {p.name: p for group in resolved.pod_groups for p in group.pod_sets})
+        groups = with_reclaimed(groups, kind.reclaimable(obj, self._picture.view))
+        before = row.admission.admission
+        found = self._sizes(row, groups, before)
+        admission = self._fitted(row, before, found)
+        found = self._sizes(row, groups, admission)
+        lacking = any(size.lacking for size in found.values())
+        asked = (admission.resize_asked or to_microseconds(now)) if lacking else 0
+        admission = replace(admission, resize_asked=asked)
+        if groups == row.pod_groups and admission == before:
+            return None
+        fresh = replace(row, pod_groups=groups, admission=replace(row.admission, admission=admission))
+        if row.reason and not lacking:
+            fresh = replace(fresh, reason="", message="")
+        outbox = [annotate(fresh)] if fresh.message != row.message else []
+        if smaller := [name for name, p in _by_name(groups).items() if p.count < _by_name(row.pod_groups)[name].count]:
+            says = ", ".join(f"{name} to {_by_name(groups)[name].count} pods" for name in smaller)
+            outbox.append(event(fresh, RESIZED, f"Shrinks {says}; charged for the others until they are gone"))
+        ledger = self._ledger(row, groups, admission)
+        changed = groups != row.pod_groups
+        return Change(row=fresh, ledger=ledger, outbox=tuple(outbox), request_changed=changed)
+
+    def _sizes(self, row: WorkloadRow, groups: tuple[PodGroup, ...], admission: Admission) -> Mapping[str, Size]:
+        workload = replace(self._picture.workload(row), pod_groups=groups)
+        return {name: size for name, size in sizes(workload, admission).items() if _by_name(groups)[name].elastic}
+
+    def _fitted(self, row: WorkloadRow, admission: Admission, found: Mapping[str, Size]) -> Admission:
+        """The admission without pods that are neither wanted nor there any more."""
+        here = len(let_through(self._picture.view.owned_by(PODS, row.uid), self._passed(row.uid)))
+        counts = {n: max(size.size, min(size.admitted, here)) for n, size in found.items() if size.size < size.admitted}
+        if all(count == found[name].admitted for name, count in counts.items()):
+            return admission
+        return self._picture.engine.shrunk(row.uid, counts)
+
+    def _ledger(self, row: WorkloadRow, groups: tuple[PodGroup, ...], admission: Admission) -> tuple[LedgerEntry, ...]:
+        """Reserved for what is wanted; what still runs beyond that is draining; what has finished is lent."""
+        engine = self._picture.engine
+        charge = engine.charge_with(row.uid, groups, admission)
+        wanted = engine.shrunk(row.uid, {p.name: p.count for p in _by_name(groups).values()}).charge
+        going: dict[Cell, int] = {}
+        for cell, amount in charge.items():
+            going[cell] = max(0, min(amount, admission.charge.get(cell, 0) - wanted.get(cell, 0)))
+        staying = {cell: amount - going[cell] for cell, amount in charge.items()}
+        reserved, draining = entries(staying, LedgerState.RESERVED), entries(going, LedgerState.DRAINING)
+        return reserved + draining + loans(admission.charge, charge)
+
+
+def _by_name(groups: tuple[PodGroup, ...]) -> dict[str, PodSet]:
+    return {pod_set.name: pod_set for group in groups for pod_set in group.pod_sets}
+
+
+def _resized(row: WorkloadRow, fresh: Mapping[str, PodSet]) -> tuple[PodGroup, ...]:
+    """The pod groups with the counts of now. Whatever else may have changed holds for the next start only."""
+    assert row.admission is not None
+    admitted = {p.name: p.count + p.reclaimed for p in row.admission.admission.pod_sets}
+
+    def resized(pod_set: PodSet) -> PodSet:
+        new = fresh.get(pod_set.name)
+        if not pod_set.elastic or new is None:
+            return pod_set
+        # No longer marked elastic: it stays as it is.
+        return replace(pod_set, count=new.count if new.elastic else admitted[pod_set.name], elastic=new.elastic)
+
+    return tuple(replace(g, pod_sets=tuple(resized(p) for p in g.pod_sets)) for g in row.pod_groups)
+
+
+def resize(row: WorkloadRow, admission: Admission, charge: Mapping[Cell, int]) -> Change:
+    """running: the queue gave what was lacking, charged from this commit on."""
+    assert row.admission is not None
+    fresh = replace(row, reason="", message="", admission=replace(row.admission, admission=admission))
+    text = f"Grows in queue {admission.queue}: {describe_pods(admission)}"
+    ledger = entries(charge, LedgerState.RESERVED) + loans(admission.charge, charge)
+    return Change(row=fresh, ledger=ledger, outbox=(event(fresh, RESIZED, text), annotate(fresh)))
+
+
+def resize_waits(row: WorkloadRow, waiting: Waiting, explanation: Mapping[str, object]) -> Change:
+    """running: why the queue has not given what is lacking yet."""
+    assert row.admission is not None
+    pod_sets = _by_name(row.pod_groups)
+    lacking = sum(
+        max(0, pod_sets[p.name].count - pod_sets[p.name].reclaimed - p.count - p.reclaimed)
+        for p in row.admission.admission.pod_sets
+        if p.name in pod_sets
+    )
+    message = f"Runs on at its size, {lacking} more pods wait: {waiting.message}"
+    fresh = replace(row, reason=waiting.reason.value, message=message)
+    outbox = (annotate(fresh),) if (row.reason, row.message) != (fresh.reason, fresh.message) else ()
+    return Change(row=fresh, outbox=outbox, explanation=explanation)
