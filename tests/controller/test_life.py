@@ -172,4 +172,5 @@ async def test_the_numbers_of_an_explanation_stay_true_while_its_reason_stays_th
         assert "needs 16, 8 free" in row.message
         explanation = store.explanation(row.uid)
         assert explanation is not None
-        assert [(b["available"], b["missing"]) for b in explanation["blockers"]] == [(8, 8)]
+        found = [(b["type"], b["available"], b["missing"]) for b in explanation["blockers"]]
+        assert found == [("Quota", 8, 8), ("Topology", 2, 2)]
