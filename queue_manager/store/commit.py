@@ -360,10 +360,15 @@ def _write_explanations(connection: Connection, now: datetime, won: Sequence[Cha
     gone = [
         change.row.uid
         for change in won
-        if change.explanation is None and change.row.version and change.row.state not in (State.WAITING, State.HELD)
+        if change.explanation is None and change.row.version and not _stays_explained(change.row)
     ]
     if gone:
         connection.execute(_DELETE_EXPLANATIONS, {"uids": gone})
+
+
+def _stays_explained(row: WorkloadRow) -> bool:
+    """Whether it waits; a running one with a reason waits for more pods."""
+    return row.state in (State.WAITING, State.HELD) or (row.state is State.RUNNING and bool(row.reason))
 
 
 def _write_outbox(connection: Connection, now: datetime, won: Sequence[Change]) -> tuple[OutboxEntry, ...]:

@@ -194,10 +194,11 @@ class Change:
 
     `row` is the row as it shall be; its `version` is the one that was read, and the change is lost when the stored
     version differs. `ledger` None leaves the ledger alone; otherwise open intervals that it lacks end now, new ones
-    begin now and equal ones go on. `explanation` is JSON of the API's shape; None deletes it when `row.state` is not
-    waiting or held. `request_changed` rewrites pod groups and pod sets. `reads` are (uid, version) of other rows it
-    depends on: it is lost too when one of them moved, or its own change in the same commit is lost (an admission that
-    needs a victim to go). `instructions` are ids of those it carries out: they are done with it.
+    begin now and equal ones go on. `explanation` is JSON of the API's shape; None deletes it when `row` is neither
+    waiting nor held, nor running with a reason (it waits for more pods). `request_changed` rewrites pod groups and pod
+    sets. `reads` are (uid, version) of other rows it depends on: it is lost too when one of them moved, or its own
+    change in the same commit is lost (an admission that needs a victim to go). `instructions` are ids of those it
+    carries out: they are done with it.
     """
 
     row: WorkloadRow
