@@ -39,6 +39,11 @@ def duration(microseconds: int) -> str:
     return "".join(parts)
 
 
+def moment(time: datetime) -> str:
+    """A time in UTC, to the second: `2026-03-01T12:00:05Z`."""
+    return f"{time.replace(microsecond=0).isoformat().removesuffix('+00:00')}Z"
+
+
 def age(since: datetime, now: datetime) -> str:
     """`5s`, `12m`, `3h`, `4d`: the largest unit of which there are at least two, else the next."""
     seconds = max(0, int((now - since) / timedelta(seconds=1)))

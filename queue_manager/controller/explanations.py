@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from queue_manager.engine.decision import Blocker, Waiting
+from queue_manager.config.human import moment as at
+from queue_manager.engine.decision import Blocker, BlockerType, Waiting
 from queue_manager.store.records import WorkloadRow
 
 
@@ -21,15 +22,15 @@ def explanation_of(
         "since": row.created_at.isoformat(),
         "asOf": now.isoformat(),
         "estimatedStart": None,
-        "blockers": [_blocker(blocker, rows) for blocker in waiting.blockers],
+        "blockers": [_blocker(blocker, row, rows) for blocker in waiting.blockers],
     }
 
 
-def _blocker(blocker: Blocker, rows: Mapping[str, WorkloadRow]) -> Mapping[str, Any]:
+def _blocker(blocker: Blocker, row: WorkloadRow, rows: Mapping[str, WorkloadRow]) -> Mapping[str, Any]:
     holders = [rows[uid] for uid in blocker.holders if uid in rows]
     return {
         "type": blocker.type.value,
-        "message": blocker.message,
+        "message": _backs_off(row) if blocker.type is BlockerType.BACKOFF else blocker.message,
         "node": blocker.node,
         "flavor": blocker.flavor,
         "resource": blocker.resource,
@@ -38,6 +39,12 @@ def _blocker(blocker: Blocker, rows: Mapping[str, WorkloadRow]) -> Mapping[str, 
         "missing": blocker.missing,
         "holders": [f"{row.namespace}/{row.name}" for row in holders],
     }
+
+
+def _backs_off(row: WorkloadRow) -> str:
+    """The engine knows microseconds, people want the time, and the last stop in their own words."""
+    until = f"is tried again at {at(row.not_before)}" if row.not_before is not None else "is tried again at once"
+    return f"{until}: {row.message}" if row.message else until
 
 
 def unknown_queue(row: WorkloadRow) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from queue_manager.config.compiled import Settings
 from queue_manager.config.human import duration
+from queue_manager.config.human import moment as at
 from queue_manager.controller.transitions import Facts, annotate, describe_admission, drain, event, sync
 from queue_manager.engine.configuration import Queue
 from queue_manager.store.deadlines import STARTED, must_end_by, needed_checks, ready_by, run_time
@@ -210,8 +211,3 @@ def deactivated_words(row: WorkloadRow, words: str) -> str:
         f"Deactivated because {words}. It waits until an admin releases it "
         f"(queue-manager release {row.namespace}/{row.name} --reason ...)."
     )
-
-
-def at(moment: datetime) -> str:
-    """A time for people, to the second."""
-    return f"{moment.replace(microsecond=0).isoformat().removesuffix('+00:00')}Z"

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from queue_manager.config.human import moment as at
 from queue_manager.controller.lifecycle import (
     MAXIMUM_EXECUTION_TIME_EXCEEDED,
     Rules,
-    at,
     check_pause,
     deactivate,
     deactivated_words,

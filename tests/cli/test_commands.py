@@ -275,3 +275,22 @@ def test_main_prints_hint_and_ends_with_1(monkeypatch: pytest.MonkeyPatch, capsy
         main()
     assert ended.value.code == 1
     assert capsys.readouterr().err.splitlines()[0] == "error: no server answers at http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize(("action", "workload"), [("hold", "team-nlp/blocked"), ("release", "team-vision/held")])
+def test_hold_and_release_ask_the_server(run: Run, company: str, store: Store, action: str, workload: str):
+    result = run(action, workload, "--reason", "because", "--server", company)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith(f"TrainJob {workload}: ")
+    assert [(each.wish.value, each.reason) for each in store.pending_instructions()] == [(action, "because")]
+
+
+def test_a_release_that_makes_no_sense_says_why(run: Run, company: str):
+    result = run("release", "team-nlp/big", "--reason", "because", "--server", company)
+    assert result.exit_code == 1
+    assert "Nothing to release: team-nlp/big: it is running" in str(result.exception)
+
+
+@pytest.mark.parametrize("arguments", [("hold", "team-nlp/big"), ("release",)])
+def test_an_action_needs_a_reason(run: Run, arguments: tuple[str, ...]):
+    assert run(*arguments).exit_code == 2
