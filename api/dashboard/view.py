@@ -28,6 +28,7 @@ WORDS = {
     "Misconfigured": "its queue is missing, does not take its namespace, or is not configured well",
     "Inactive": "its queue is stopped or inactive",
     "Backoff": "tried again later",
+    "WaitingForPodsReady": "jobs start one at a time",
     "UnknownQueue": "names a queue that is not there",
     "SuspendedByUser": "suspended by its user",
     "HeldByOperator": "held by an admin",
@@ -319,6 +320,8 @@ BLOCKER_WORDS = {
     "QueueInactive": "The queue is inactive",
     "Namespace": "The namespace may not use the queue",
     "Backoff": "Tried again later",
+    "PodsReady": "Another job has to get ready first",
+    "AdmissionCheck": "A check has not agreed yet",
 }
 
 

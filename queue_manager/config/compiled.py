@@ -51,6 +51,7 @@ class Settings:
     ready_timeout: int = 30 * MINUTE
     recovery_timeout: int = 30 * MINUTE
     requeue_by_eviction_time: bool = True
+    block_admission: bool = False
     backoff_base: int = MINUTE
     backoff_max: int = 60 * MINUTE
     backoff_limit: int | None = None
@@ -348,6 +349,7 @@ def _settings(spec: models.SettingsSpec) -> Settings:
     return Settings(
         ready_timeout=timeout,
         recovery_timeout=recovery,
+        block_admission=ready.enable and ready.block_admission,
         requeue_by_eviction_time=requeuing.timestamp == "Eviction",
         backoff_base=requeuing.backoff_base_seconds * 1_000_000,
         backoff_max=requeuing.backoff_max_seconds * 1_000_000,

@@ -313,7 +313,6 @@ def _without_effect(item: ConfigObject) -> Iterator[Problem]:
     if isinstance(item, Settings):
         unused += [("spec", "admissionFairSharing")] if spec.admission_fair_sharing else []
         unset = type(spec)()
-        unused += [("spec", "waitForPodsReady", "blockAdmission")] if spec.wait_for_pods_ready.block_admission else []
         unused += [("spec", "kueueLabels")] if spec.kueue_labels != unset.kueue_labels else []
         unused += [("spec", "userMayOverride")] if spec.user_may_override else []
     if isinstance(item, RoleBinding):

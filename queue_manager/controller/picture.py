@@ -17,6 +17,7 @@ from queue_manager.engine.engine import Engine
 from queue_manager.engine.workload import Workload
 from queue_manager.kinds.kind import Kind, Placement, PodPlacement
 from queue_manager.kinds.registry import KINDS
+from queue_manager.store.deadlines import STARTED
 from queue_manager.store.records import CHARGED, ENDED, NodeRow, State, WorkloadRow
 
 KIND_OF: Mapping[str, Kind] = {kind.resource.kind: kind for kind in KINDS}
@@ -33,7 +34,17 @@ class Picture:
         self.pods = PodTable()
         self.owners = Owners()
         self.drained: set[str] = set()
+        self.not_ready: set[str] = set()
         self.intake = Intake(view, lambda: self.compiled)
+
+    def note_readiness(self, row: WorkloadRow) -> None:
+        """Keeps count of who was started and is not ready."""
+        admission = row.admission
+        started = admission is not None and row.state in STARTED
+        if admission is not None and started and (admission.ready_at is None or admission.unready_at is not None):
+            self.not_ready.add(row.uid)
+        else:
+            self.not_ready.discard(row.uid)
 
     def configure(self, compiled: Compiled) -> None:
         """The configuration that decides from now on."""
@@ -178,3 +189,4 @@ class Picture:
         self.pods.charge(uid, False)
         self.owners.forget(uid)
         self.drained.discard(uid)
+        self.not_ready.discard(uid)

@@ -217,6 +217,7 @@ class Term:
 
     def _time(self, row: WorkloadRow) -> None:
         """Sees to it that the workload is looked at when time alone may change it."""
+        self.picture.note_readiness(row)
         self.inbox.timers.put(row.uid, next_look(row, self.picture.compiled.settings))
 
     async def _read_instructions(self) -> None:
@@ -381,6 +382,8 @@ class Term:
     async def _cycle(self) -> None:
         """One pass of the engine, committed whole; losers are read again and the pass is taken back."""
         now = self._clock.now()
+        one_at_a_time = self.picture.compiled.settings.block_admission
+        self.picture.engine.gate(frozenset(self.picture.not_ready) if one_at_a_time else None)
         plan = self.picture.engine.plan(to_microseconds(now))
         changes = self._changes_of(plan, now)
         if not changes:

@@ -23,6 +23,7 @@ class Reason(StrEnum):
     MISCONFIGURED = "Misconfigured"
     INACTIVE = "Inactive"
     BACKOFF = "Backoff"
+    WAITING_FOR_PODS_READY = "WaitingForPodsReady"
     BEHIND_HOLD = "BehindHold"
     LIMIT_REACHED = "LimitReached"
 
@@ -41,6 +42,7 @@ class BlockerType(StrEnum):
     QUEUE_INACTIVE = "QueueInactive"
     NAMESPACE = "Namespace"
     BACKOFF = "Backoff"
+    PODS_READY = "PodsReady"
     HOLD = "Hold"
     LIMIT = "Limit"
 

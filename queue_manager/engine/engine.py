@@ -196,6 +196,11 @@ class Engine:
         self._state.nodes_changed = True
         self._final()
 
+    def gate(self, not_ready: frozenset[str] | None) -> None:
+        """Admissions one at a time: none while any of these admitted workloads is not ready, else one a plan
+        (`blockAdmission`, kueue.md 1.7). None: no gate. Holds until it is set anew."""
+        self._state.not_ready = not_ready
+
     def wake_at(self) -> int | None:
         """When time alone changes something next (microseconds): a backoff or a protection from preemption ends. The
         caller should plan then. None if nothing does."""

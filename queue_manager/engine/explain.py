@@ -123,6 +123,8 @@ class Explainer:
         parked = self._parked(record)
         if parked is None:
             ahead = self._ahead(record, self._state.queue(record.workload.queue))
+            if ahead is None and self._state.not_ready is not None:
+                return (Reason.WAITING_FOR_PODS_READY,)
             return (Reason.NOT_EVALUATED if ahead is not None else Reason.PENDING_EVALUATION,)
         return kind_of(parked)
 
@@ -166,6 +168,15 @@ class Explainer:
         ahead = self._ahead(record, queue)
         if ahead is not None:
             return (Reason.NOT_EVALUATED, (ahead,))
+        not_ready = self._state.not_ready
+        if not_ready is not None:
+            uids = tuple(sorted(not_ready))[:MOST_HOLDERS]
+            message = f"jobs start one at a time: all pods of {self._name(uids[0]) if uids else 'one that starts now'}"
+            message += f" and {len(not_ready) - 1} more" if len(not_ready) > 1 else ""
+            blocker = Blocker(
+                BlockerType.PODS_READY, f"{message} have to be ready first", node=queue.name, holders=uids
+            )
+            return (Reason.WAITING_FOR_PODS_READY, (blocker,))
         message = "not tried since something changed; it is tried in the next pass"
         return (Reason.PENDING_EVALUATION, (Blocker(BlockerType.AHEAD_IN_QUEUE, message, node=queue.name),))
 

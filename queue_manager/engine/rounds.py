@@ -82,10 +82,11 @@ class Pass:
             state.log.assign(state, "live", set(state.live))
             self._wake()
             self._stop()
-            if self._holds:
-                self._claims()
-            self._rounds()
-            self._wake()
+            if not state.not_ready:
+                if self._holds:
+                    self._claims()
+                self._rounds()
+                self._wake()
         return Plan(
             self._now,
             state.configuration.revision,
@@ -202,7 +203,8 @@ class Pass:
             if record is not None and record.group is not None:
                 claimants[record.uid] = record
         for record in sorted(claimants.values(), key=lambda r: r.order):
-            self._claim(record)
+            if not self._full:
+                self._claim(record)
 
     def _claim(self, record: Record) -> None:
         """Starts a claimant if it fits now, else keeps room for it if waiting will do, else it is one of many again."""
@@ -231,11 +233,19 @@ class Pass:
 
     # ---- rounds
 
+    @property
+    def _full(self) -> bool:
+        """Whether the gate is closed by an admission of this very pass."""
+        return self._state.not_ready is not None and bool(self._admissions)
+
     def _rounds(self) -> None:
-        while True:
+        while not self._full:
             self._round_number += 1
             before = self._changes
             progress = self._round()
+            if self._full:
+                self._flush()
+                return
             if not self._holds and self._changes != before:
                 return
             self._wake()
@@ -256,7 +266,7 @@ class Pass:
         resumed = 0
         policies = self._state.configuration.policies
         resumes = policies.resume_flavor_scan
-        while (nomination := self._order.next()) is not None:
+        while not self._full and (nomination := self._order.next()) is not None:
             outcome = self._process(nomination, self._changes == before and not self._reservations)
             if outcome in (Outcome.SKIPPED, Outcome.RESUMES):
                 skipped.append(nomination)
@@ -269,7 +279,7 @@ class Pass:
             if not policies.present_reasons:
                 self._remember_reason(nomination, outcome)
         self._resumed = self._resumed + 1 if resumed and not progress else 0
-        passed_over = self._state.configuration.policies.pass_over and not (progress or resumed)
+        passed_over = self._state.configuration.policies.pass_over and not (progress or resumed or self._full)
         for each in skipped if passed_over else ():
             self._park(each, self._reservations[-1].uid if self._reservations else "")
         self._end_reservations()

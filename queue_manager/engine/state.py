@@ -173,6 +173,7 @@ class State:
         self.live: set[str] = set()
         self.fresh: dict[str, Record] = {}
         self.nodes_changed = False
+        self.not_ready: frozenset[str] | None = None
         self.now = 0
         self.retries: dict[str, int] = {}
         self.turns = Turns(self.log)

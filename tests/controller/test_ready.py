@@ -239,6 +239,32 @@ async def test_the_place_after_a_timeout_is_that_of_the_eviction_or_of_the_creat
         assert ("a" if row_of(world, "a").attempt == 2 else "b") == first
 
 
+async def test_jobs_start_one_at_a_time_where_admission_is_blocked_until_pods_are_ready(store: Store) -> None:
+    async with World(store) as world:
+        world.configure(settings("60s", limit=0).replace('{"timeout"', '{"blockAdmission": true, "timeout"'))
+        await world.submit(train_job("a", 1, seconds=6000, ready_after="20s"))
+        await world.until_state("a", State.RUNNING)
+        await world.submit(train_job("b", 1, seconds=6000, ready_after="never"))
+        await world.clock.advance(2)
+        await world.submit(train_job("c", 1, seconds=6000))
+        await world.until(lambda: world.row("c") and row_of(world, "c").reason == "WaitingForPodsReady")
+        await world.clock.advance(10)
+        assert (world.state("b"), world.state("c")) == (State.WAITING, State.WAITING)
+        row = await world.until_state("b", State.RUNNING)
+        first = row_of(world, "a").admission
+        assert first is not None
+        assert first.ready_at is not None
+        assert row.admission is not None
+        assert row.admission.admitted_at >= first.ready_at
+        # A restart forgets nothing of that.
+        await world.kill()
+        await world.start()
+        await world.clock.advance(30)
+        assert world.state("c") is State.WAITING
+        await world.until_state("b", State.DEACTIVATED)
+        await world.until_state("c", State.RUNNING)
+
+
 async def test_counts_are_shown_as_metrics(store: Store) -> None:
     from queue_manager.controller.metrics import ControllerCollector
 

@@ -24,6 +24,7 @@
       - release / evict / remove / finish / hold / unhold: [a]
       - shrink: {e: {main: 2}}    (an elastic workload has so many pods left)
       - bind: {a: {main: {n0: 2}}}    configure: {...merged into configuration...}    nodes: {...}    restart:
+      - ready: [a]    (from now on one starts at a time: when all that run are ready; these are)
       - clock: 10m                     (since the start; what is submitted afterwards is created then)
       - fill: {nlp: 2 1@5}    (runs 2 cpu and, at priority 5, 1 cpu there: nlp1, nlp2)
       - anew: {...begins again, with this merged into the configuration...}
@@ -311,6 +312,7 @@ class Run:
         self.engine = Engine()
         self.engine.configure(configuration(self.configuration))
         self.now = START
+        self.are_ready: set[str] | None = None
         self.created = 0
         self.offset = 0
         self.requests: dict[str, Data] = {}
@@ -424,10 +426,20 @@ class Run:
     def at(self, micros: int) -> None:
         self.now = micros
 
+    def ready(self, uids: list[str]) -> None:
+        self.are_ready = {*(self.are_ready or ()), *uids}
+
+    def _gate(self) -> None:
+        if self.are_ready is not None:
+            running = {uid for uid, r in self.engine._state.records.items() if r.phase is Phase.ADMITTED}
+            self.engine.gate(frozenset(running - self.are_ready))
+
     def plan(self, what: Data | None) -> None:
         what = what or {}
         self.now += 1000
+        self._gate()
         plan: Plan = self.engine.plan(self.now)
+        self._gate()
         admitted = [a.uid for a in plan.admissions]
         assert sorted(admitted) == sorted(what.get("admitted", [])), f"admitted {admitted}"
         resized = sorted(a.uid for a in plan.resizes)
