@@ -47,8 +47,8 @@ def _backs_off(row: WorkloadRow) -> str:
     return f"{until}: {row.message}" if row.message else until
 
 
-def unknown_queue(row: WorkloadRow) -> Mapping[str, Any]:
-    """For a workload that can't be queued at all: the object has to change first."""
+def outside(row: WorkloadRow) -> Mapping[str, Any]:
+    """For a workload that is in no queue: its object has to change first, or a person to release it."""
     return {
         "reason": row.reason,
         "message": row.message,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from queue_manager.config.human import moment as at
+from queue_manager.controller.explanations import outside
 from queue_manager.controller.lifecycle import (
     MAXIMUM_EXECUTION_TIME_EXCEEDED,
     Rules,
@@ -50,7 +51,8 @@ def _hold(row: WorkloadRow, instruction: Instruction, facts: Facts) -> Change:
     drains = row.state is State.DRAINING
     held = replace(row, reason=HELD_BY_OPERATOR, message=message)
     held = replace(held, after_drain=State.HELD) if drains else replace(held, state=State.HELD)
-    return Change(row=held, outbox=(annotate(held), event(held, "Held", message, warning=True)))
+    outbox = (annotate(held), event(held, "Held", message, warning=True))
+    return Change(row=held, outbox=outbox, explanation=outside(held) if held.state is State.HELD else None)
 
 
 def _release(row: WorkloadRow, instruction: Instruction) -> Change:

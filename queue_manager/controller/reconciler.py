@@ -14,7 +14,7 @@ import structlog
 from queue_manager.cluster.clock import Clock
 from queue_manager.cluster.port import NODES, TRAIN_JOBS, ApiError, Object
 from queue_manager.controller.executor import Executors
-from queue_manager.controller.explanations import unknown_queue
+from queue_manager.controller.explanations import outside
 from queue_manager.controller.instructions import Instructions
 from queue_manager.controller.intake import merged, same_pods, with_reclaimed
 from queue_manager.controller.lifecycle import Rules, open_checks, overdue, rules_for
@@ -263,7 +263,7 @@ class Reconciler:
         return Change(row=row, outbox=tuple(outbox), request_changed=True, explanation=self._first_explanation(row))
 
     def _first_explanation(self, row: WorkloadRow) -> Mapping[str, Any] | None:
-        return unknown_queue(row) if not row.queue or row.state is State.HELD else None
+        return outside(row) if not row.queue or row.state is State.HELD else None
 
     def _adopt(self, row: WorkloadRow) -> Change | None:
         """A job that ran before our first start is charged as it runs, even over quota (design, section 5)."""

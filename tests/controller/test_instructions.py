@@ -22,6 +22,9 @@ async def test_a_waiting_job_that_is_held_lets_others_pass_until_it_is_released(
         world.ask("b", Wish.HOLD, reason="data is not right yet")
         row = await world.until_state("b", State.HELD)
         assert (row.reason, row.message) == ("HeldByOperator", "Held by eve: data is not right yet")
+        explanation = store.explanation(row.uid)
+        assert explanation is not None
+        assert [(b["type"], b["message"]) for b in explanation["blockers"]] == [(row.reason, row.message)]
         await world.until_state("c", State.FINISHED)
         assert world.state("b") is State.HELD
         world.ask("b", Wish.RELEASE)

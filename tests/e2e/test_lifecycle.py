@@ -189,6 +189,25 @@ def test_a_queue_that_is_stopped_and_drained_is_empty_until_it_goes_on(product: 
     product.cluster.wait_pods(namespace, 2, selector=pods_of("a"))
 
 
+def test_a_local_queue_that_is_drained_stops_its_own_jobs_alone(product: Product) -> None:
+    product.cluster.create_nodes(gpu_fleet(1, 1, 2))
+    product.configure(TOPOLOGY, FLAVOR, queue("team", 16))
+    namespace = product.cluster.new_namespace()
+    for name in ("stopped", "open"):
+        product.configure(config("LocalQueue", name, {"queue": "team"}, namespace))
+        product.client.create(train_job(f"in-{name}", name, nodes=1), namespace)
+        product.wait_state(namespace, f"in-{name}", State.RUNNING)
+    product.configure(config("LocalQueue", "stopped", {"queue": "team", "stopPolicy": "HoldAndDrain"}, namespace))
+    row = product.wait_state(namespace, "in-stopped", State.WAITING, reason="Inactive")
+    assert [a.cause for a in product.store.history(row.uid).admissions] == ["LocalQueueStopped"]
+    assert product.charged("team") == 8
+    other = product.row(namespace, "in-open")
+    assert other is not None
+    assert (other.state, other.attempt) == (State.RUNNING, 1)
+    product.configure(config("LocalQueue", "stopped", {"queue": "team"}, namespace))
+    assert product.wait_state(namespace, "in-stopped", State.RUNNING).attempt == 2
+
+
 def test_a_check_answers_ready_retry_and_rejected_by_put(product: Product, api: TestClient) -> None:
     product.cluster.create_nodes(gpu_fleet(1, 1, 2))
     product.configure(TOPOLOGY, FLAVOR, queue("team", 16, admissionChecks=[{"name": "dataset-cached"}]))
