@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from queue_manager.engine.decision import Admission, Eviction, Plan, Waiting
 from queue_manager.engine.engine import Engine
+from queue_manager.engine.resize import owner_uid
 from queue_manager.engine.workload import MICROSECONDS
 from queue_manager.simulate.scenario import Job, Scenario
+from queue_manager.simulate.slices import slices_of
 
 MOST_PASSES = 300
 """A scenario that never comes to rest is cut after so many passes."""
@@ -68,6 +70,8 @@ class Simulation:
             if job.standing.ends
         )
         self._steps: list[Step] = []
+        self._slices = slices_of(self.jobs.values())
+        self._shown = {uid: found.newer.workload.uid for uid, found in self._slices.items()}
         self._start()
 
     def _start(self) -> None:
@@ -76,11 +80,12 @@ class Simulation:
         for node in self.scenario.nodes:
             engine.upsert_node(node)
         for uid, job in self.jobs.items():
-            if job.admission is None and job.standing.why is not None:
+            if uid in self._shown.values() or (job.admission is None and job.standing.why is not None):
                 continue
-            engine.upsert_workload(job.workload)
+            grows = self._slices.get(uid)
+            engine.upsert_workload(grows.workload if grows is not None else job.workload)
             if job.admission is not None:
-                engine.restore_admission(job.admission)
+                engine.restore_admission(grows.admission if grows is not None else job.admission)
                 self.admitted[uid] = job.admission
 
     def step(self) -> Plan:
@@ -88,12 +93,14 @@ class Simulation:
         plan = self.engine.plan(self.now)
         for found in plan.admissions:
             self.admitted[found.uid] = found
+        replaced = tuple(self._replace(found) for found in plan.resizes)
+        ended = (*self._over, *(self._ended(eviction) for eviction in plan.evictions))
         for eviction in plan.evictions:
-            self.admitted.pop(eviction.uid, None)
             self._end(eviction.uid)
-        ended = (*self._over, *map(_ended, plan.evictions))
         self._over = ()
-        self._steps.append(Step(len(self._steps) + 1, self.now, plan.admissions, ended, tuple(plan.waiting)))
+        admissions = (*plan.admissions, *replaced)
+        waiting = tuple(replace(found, uid=self._shown.get(found.uid, found.uid)) for found in plan.waiting)
+        self._steps.append(Step(len(self._steps) + 1, self.now, admissions, ended, waiting))
         self.now += BETWEEN_PASSES
         return plan
 
@@ -106,24 +113,43 @@ class Simulation:
         settled, retried = False, self.scenario.configuration.policies.hold_freed_quota
         while not settled and len(self._steps) < MOST_PASSES:
             plan = self.step()
-            settled = not (plan.admissions or plan.evictions)
+            settled = not (plan.admissions or plan.evictions or plan.resizes)
             if settled and not retried:
                 self.engine.retry()
                 settled, retried = False, True
             elif not settled:
                 retried = self.scenario.configuration.policies.hold_freed_quota
         waiting = {}
+        known = {shown: uid for uid, shown in self._shown.items()}
         for uid in self.jobs:
-            if uid not in self.admitted and (found := self.engine.explain(uid, self.now)) is not None:
+            if uid not in self.admitted and (found := self.engine.explain(known.get(uid, uid), self.now)) is not None:
                 waiting[uid] = found
         return Result(self.scenario, tuple(self._steps), dict(self.admitted), waiting, settled, self.jobs)
 
+    def _replace(self, found: Admission) -> Admission:
+        """A running slice has grown: the newer one runs from now on, the older one has finished."""
+        older, newer = self._slices.pop(found.uid).older, self.jobs[self._shown[found.uid]]
+        why = ("Finished", f"was replaced by workload slice {newer.key}")
+        self.jobs[found.uid] = replace(older, standing=replace(older.standing, why=why))
+        del self.admitted[found.uid]
+        shown = self.admitted[newer.workload.uid] = replace(found, uid=newer.workload.uid)
+        return shown
+
     def _end(self, uid: str) -> None:
-        """Its pods are gone; it queues again unless it may not."""
+        """Its pods are gone; it queues again unless it may not. A slice that waits to replace it goes on alone."""
+        waits = self._slices.pop(uid, None)
+        shown = uid if waits is not None else self._shown.get(uid, uid)
+        self.admitted.pop(shown, None)
         self.engine.release(uid)
-        if self.jobs[uid].standing.why is not None:
+        if waits is not None:
+            del self._shown[uid]
+            self.engine.upsert_workload(waits.older.workload)
+            self.engine.upsert_workload(waits.newer.workload)
+        if self.jobs[shown].standing.why is not None:
             self.engine.remove_workload(uid)
 
-
-def _ended(eviction: Eviction) -> Ended:
-    return Ended(eviction.uid, eviction.reason.value, eviction.message, eviction.by)
+    def _ended(self, eviction: Eviction) -> Ended:
+        """What is shown of an eviction."""
+        uid, by = eviction.uid, owner_uid(eviction.by)
+        shown = uid if uid in self._slices else self._shown.get(uid, uid)
+        return Ended(shown, eviction.reason.value, eviction.message, self._shown.get(by, by))

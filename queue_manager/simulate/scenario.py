@@ -24,18 +24,23 @@ from queue_manager.simulate.semantics import Semantics
 from queue_manager.simulate.states import Stage, Standing, Variants, standing_of
 from queue_manager.simulate.workloads import WorkloadReader
 
+REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
 FIRST_PASS_AFTER = 61 * MICROSECONDS
 """From the latest time in a scenario to its first pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One workload of a scenario at the start. Only what runs has an admission: what is going is gone at once."""
+    """One workload of a scenario at the start. Only what runs has an admission: what is going is gone at once.
+
+    `replaces` is the key of the workload slice that this one is to replace, "" for none.
+    """
 
     key: str
     workload: Workload
     standing: Standing
     admission: Admission | None = None
+    replaces: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,9 @@ def _jobs(objects: Objects, compiled: Compiled, nodes: list[Node], semantics: Se
         view = View(o, f"Workload {asked.key}: ")
         standing = standing_of(view, asked.problem, variants)
         runs = standing.stage is Stage.RUNNING
-        jobs.append(Job(asked.key, asked.workload, standing, admissions.read(view, asked.workload) if runs else None))
+        replaces = view.at("metadata", "annotations")[REPLACES].text()
+        admission = admissions.read(view, asked.workload) if runs else None
+        jobs.append(Job(asked.key, asked.workload, standing, admission, replaces))
     return jobs
 
 
