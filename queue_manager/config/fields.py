@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import (
@@ -41,12 +42,18 @@ def wrong(message: str, hint: str = "") -> PydanticCustomError:
 def amount(resource: str, text: str) -> int:
     """A quantity in base units of its resource; raises a field error when it is none, negative or too large."""
     try:
-        value = quantities.parse(resource, text)
+        value = _parsed(resource, text)
     except ValueError as error:
         raise wrong(str(error), "write it like 8, 500m, 1.5 or 64Gi") from None
     if value > LARGEST_AMOUNT:
         raise wrong(f"{text} is too large", "at most 2^63 - 1 base units")
     return value
+
+
+@lru_cache(maxsize=65_536)
+def _parsed(resource: str, text: str) -> int:
+    # The same few texts come again and again, and exact parsing is slow.
+    return quantities.parse(resource, text)
 
 
 def weight_milli(text: str) -> int:
