@@ -96,6 +96,8 @@ def _packed(placed: View) -> list[tuple[Values, int]]:
         number = piece["domainCount"].count(0)
         columns = [_column(values, number) for values in piece["valuesPerLevel"].items()]
         counts = _counts(piece["podCounts"], number)
+        if not columns:
+            raise piece["valuesPerLevel"].malformed("a list of values for each level")
         rows += zip(zip(*columns, strict=True), counts, strict=True)
     return rows
 

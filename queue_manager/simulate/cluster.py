@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from queue_manager.cluster.nodes import is_ready
 from queue_manager.cluster.pods import effective_requests, host_ports, is_gone, node_of
 from queue_manager.cluster.port import Object
 from queue_manager.engine.configuration import Node
@@ -13,6 +12,7 @@ from queue_manager.engine.quantities import PODS, port_resource
 from queue_manager.engine.workload import Taint
 from queue_manager.kinds.annotations import TOPOLOGY_KEYS
 from queue_manager.kinds.fields import View
+from queue_manager.simulate.fields import condition
 from queue_manager.simulate.objects import Objects, label
 from queue_manager.simulate.problem import ScenarioError
 
@@ -40,13 +40,13 @@ def _foreign(objects: Objects) -> dict[str, Counter[str]]:
     """What pods that no workload stands for take, by node."""
     found: dict[str, Counter[str]] = {}
     for pod in objects.of("Pod"):
-        if is_gone(pod) or not node_of(pod) or _is_ours(pod):
-            continue
         try:
+            if is_gone(pod) or not node_of(pod) or _is_ours(pod):
+                continue
             found.setdefault(node_of(pod), Counter()).update({**effective_requests(pod["spec"]), PODS: 1})
             found[node_of(pod)].update({port_resource(port): 1 for port in host_ports(pod["spec"])})
-        except ValueError as error:
-            raise ScenarioError(f"Pod {label(pod)}: spec.containers: {error}") from None
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ScenarioError(f"Pod {label(pod)}: spec: {error}") from None
     return found
 
 
@@ -65,7 +65,7 @@ def _node(view: View, foreign: Mapping[str, int]) -> Node:
             Taint(taint["key"].text(), taint["value"].text(), taint["effect"].text())
             for taint in spec["taints"].items()
         ),
-        ready=is_ready(view.value) and not metadata["deletionTimestamp"].given,
+        ready=condition(view, "Ready") is not None and not metadata["deletionTimestamp"].given,
         unschedulable=spec["unschedulable"].boolean(),
         foreign=dict(foreign),
     )

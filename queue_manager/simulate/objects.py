@@ -17,6 +17,7 @@ from queue_manager.cluster.port import (
 )
 from queue_manager.config import kueue, models
 from queue_manager.config.problem import nearest_or_list
+from queue_manager.kinds.fields import View
 from queue_manager.simulate.problem import ScenarioError
 
 METADATA_NAME = "kubernetes.io/metadata.name"
@@ -86,6 +87,9 @@ def _with_version(content: Any, index: int) -> Object:
     metadata = content.get("metadata")
     if kind != "Configuration" and not (isinstance(metadata, dict) and isinstance(metadata.get("name"), str)):
         raise ScenarioError(f"objects[{index}]: {kind}: metadata.name: is missing")
+    for name in ("namespace", "uid"):
+        if isinstance(metadata, dict) and not isinstance(metadata.get(name), str | None):
+            raise ScenarioError(f"objects[{index}]: {kind}: metadata.{name}: must be a string")
     return content if version == content.get("apiVersion") else {**content, "apiVersion": version}
 
 
@@ -133,10 +137,11 @@ def feature_gates(objects: Objects) -> Mapping[str, object]:
 
 def namespace_labels(objects: Objects) -> Mapping[str, Mapping[str, str]]:
     """Labels by namespace; each has its name as a label, as the API server sees to."""
-    return {
-        o["metadata"]["name"]: {METADATA_NAME: o["metadata"]["name"], **(o["metadata"].get("labels") or {})}
-        for o in objects.of("Namespace")
-    }
+    found = {}
+    for o in objects.of("Namespace"):
+        name = o["metadata"]["name"]
+        found[name] = {METADATA_NAME: name, **View(o, f"Namespace {name}: ").at("metadata", "labels").texts()}
+    return found
 
 
 class ScenarioLookup:

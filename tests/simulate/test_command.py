@@ -107,6 +107,15 @@ def test_a_file_that_does_not_exist(tmp_path: Path):
             [workload("a", metadata={"creationTimestamp": "noon"})],
             "Workload default/a: metadata.creationTimestamp must be a time such as 2026-01-31T12:00:00Z",
         ),
+        ([workload("a", namespace=["x"])], "objects[0]: Workload: metadata.namespace: must be a string"),
+        (
+            [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"conditions": "Ready"}}],
+            "Node n: status.conditions must be a list",
+        ),
+        (
+            [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": "x"}],
+            "Pod default/p: spec: ",
+        ),
         ([workload("a", podSets=[{"count": -1}])], "Workload default/a: spec.podSets[0].count must be zero or more"),
     ],
 )
