@@ -13,9 +13,10 @@ from pathlib import Path
 from statistics import median
 from typing import ParamSpec
 
-from benchmarks.engine_world import World, WorldSize, busy_world, crowd, full_queue, single
+from benchmarks.engine_world import World, WorldSize, busy_world, crowd, fair_world, full_queue, single
 from benchmarks.machine import spin
 from benchmarks.report import Line, Report, percentile
+from queue_manager.controller.garbage import settle_garbage
 from queue_manager.engine import undo
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.workload import Workload
@@ -24,6 +25,7 @@ P = ParamSpec("P")
 FULL_PASS = {"full": WorldSize(10, 100, 50), "small": WorldSize(2, 5, 5)}
 SHAPES = {"full": 1000, "small": 40}
 CROWDS = {"full": (10_000, 100_000), "small": (200, 2_000)}
+FAIR_QUEUES = {"full": (10, 50), "small": (2, 5)}
 RUNNING = {"full": 10_000, "small": 500}
 REPEATS = {"full": 3, "small": 1}
 EVENTS = {"full": 100, "small": 10}
@@ -60,7 +62,9 @@ def run(size: str, keep: Path | None) -> list[Report]:
     _passes(table, size)
     _events(table, size)
     _search(table, size)
+    _fair(table, size)
     _memory(table, size)
+    table.report.note("garbage collection as in the controller's process; explanations are worked out when read")
     table.report.note("wanted of the issue: pure Python (compiled); p50 is compared")
     return [table.report]
 
@@ -76,6 +80,7 @@ def _passes(table: Table, size: str) -> None:
     samples, after = [], []
     for _ in range(REPEATS[size]):
         found = busy_world(world)
+        settle_garbage()
         samples.append(_timed(_expect, found.engine, world.queues))
         after += [_timed(_edit_and_plan, found, number) for number in range(10)]
     what = f"{world.waiting} waiting in {world.queues} queues: a full pass that admits {world.queues}"
@@ -115,6 +120,7 @@ def _events(table: Table, size: str) -> None:
 def _steady(waiting: int, shapes: int, events: int) -> tuple[list[float], list[float]]:
     """Arrivals, and ends of one that ran; the next one starts in its place."""
     engine, running, queues = crowd(waiting, shapes)
+    settle_garbage()
     arrivals, finishes = [], []
     for number in range(events):
         queue = queues[number % len(queues)]
@@ -144,6 +150,7 @@ def _finish(engine: Engine, running: list[str], now: int) -> None:
 def _search(table: Table, size: str) -> None:
     running = RUNNING[size]
     engine = full_queue(running)
+    settle_garbage()
     numbers, samples = count(), []
 
     def search() -> None:
@@ -158,6 +165,13 @@ def _search(table: Table, size: str) -> None:
         engine.remove_workload(f"high-{number}")
     what = f"preemption search: queue of {running} running, {VICTIMS} victims needed"
     table.milliseconds(what, samples, "100 ms (30 ms)")
+
+
+def _fair(table: Table, size: str) -> None:
+    engine, running, queues = fair_world(*FAIR_QUEUES[size])
+    settle_garbage()
+    samples = [_timed(_finish, engine, running, 10 + number) for number in range(EVENTS[size])]
+    table.milliseconds(f"fair sharing, 3 levels, all {queues} queues contend, one admission", samples, "5 ms (1 ms)")
 
 
 def _memory(table: Table, size: str) -> None:

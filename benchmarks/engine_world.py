@@ -9,6 +9,7 @@ from queue_manager.engine.configuration import (
     CellQuota,
     Cohort,
     Configuration,
+    FairSharing,
     Flavor,
     FlavorQuotas,
     Preemption,
@@ -151,4 +152,34 @@ def full_queue(running: int) -> Engine:
     engine.configure(Configuration(flavors={flavor: Flavor(flavor) for flavor in FLAVORS}, queues={"queue": queue}))
     for number in range(running):
         run_at_once(engine, single(f"runs-{number}", "queue", number, number % 10, 1), FLAVORS[0])
+    engine.plan(1)
     return engine
+
+
+def fair_world(cohorts: int, queues_each: int) -> tuple[Engine, list[str], int]:
+    """Three levels: all, cohorts, queues. Everything is in use, in each queue three workloads wait: whoever ends, all
+    queues contend for the place. Returns the engine, who runs, and the number of queues."""
+    names = [f"queue-{number}" for number in range(cohorts * queues_each)]
+    below = [f"cohort-{number}" for number in range(cohorts)]
+    engine = Engine()
+    engine.configure(
+        Configuration(
+            flavors={flavor: Flavor(flavor) for flavor in FLAVORS},
+            cohorts={"all": Cohort("all"), **{name: Cohort(name, "all") for name in below}},
+            queues={
+                name: Queue(name, cohort=below[number % cohorts], resource_groups=(group({}),))
+                for number, name in enumerate(names)
+            },
+            fair_sharing=FairSharing(),
+        )
+    )
+    running = []
+    for name in names:
+        for number, flavor in enumerate(FLAVORS):
+            running.append(f"{name}-runs-{number}")
+            run_at_once(engine, single(running[-1], name, number, number), flavor)
+    for shape in range(3):
+        for number, name in enumerate(names):
+            engine.upsert_workload(single(f"{name}-waits-{shape}", name, 1000 + shape * len(names) + number, shape))
+    engine.plan(2)
+    return engine, running, len(names)

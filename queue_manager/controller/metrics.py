@@ -54,7 +54,7 @@ class ControllerCollector(Collector):
 
 def _workloads(term: Term) -> Iterator[Metric]:
     family = GaugeMetricFamily(PREFIX + "workloads", "Workloads by queue and state", labels=["queue", "state"])
-    counts = Counter((row.queue, row.state.value) for row in term.picture.rows.values())
+    counts = {(queue, state.value): count for (queue, state), count in term.picture.rows.counts.items()}
     for name in term.picture.compiled.configuration.queues:
         counts.setdefault((name, "waiting"), 0)
         counts.setdefault((name, "running"), 0)
@@ -106,7 +106,8 @@ def _lifecycle(term: Term) -> Iterator[Metric]:
     waits.add_metric([], buckets, counters.ready_seconds)
     yield waits
     waiting = GaugeMetricFamily(PREFIX + "checks_waiting", "Reserved workloads that wait for a check", labels=["check"])
-    names = [name for row in term.picture.rows.values() for name in term.reconciler.waits_for(row)]
+    rows = term.picture.rows
+    names = [name for uid in rows.reserved for name in term.reconciler.waits_for(rows[uid])]
     for name, count in sorted(Counter(names).items()):
         waiting.add_metric([name], count)
     yield waiting

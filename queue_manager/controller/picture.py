@@ -11,6 +11,7 @@ from queue_manager.controller.intake import Intake
 from queue_manager.controller.lost_nodes import readable_node
 from queue_manager.controller.owners import Owners
 from queue_manager.controller.pod_table import Pod, PodTable
+from queue_manager.controller.rows import Rows
 from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.view import ClusterView
 from queue_manager.engine.engine import Engine
@@ -28,7 +29,7 @@ class Picture:
 
     def __init__(self, view: ClusterView) -> None:
         self.view = view
-        self.rows: dict[str, WorkloadRow] = {}
+        self.rows = Rows()
         self.engine = Engine()
         self.compiled: Compiled = compile_objects(())
         self.pods = PodTable()
@@ -183,7 +184,7 @@ class Picture:
     def forget(self, uid: str) -> None:
         """The workload ended, or its row is gone."""
         self.engine.remove_workload(uid)
-        row = self.rows.pop(uid, None)
+        row = self.rows.forget(uid)
         if row is not None:
             self.view.drop_snapshot(row.namespace, row.name)
         self.pods.charge(uid, False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import heapq
 from dataclasses import replace
 
 from queue_manager.cluster.clock import Clock
@@ -47,15 +47,9 @@ class Reasons:
         return [change for row in rows if (change := self._again(row)) is not None]
 
     def _first_of_each_queue(self) -> list[WorkloadRow]:
-        waiting = [row for row in self._picture.rows.values() if row.state is State.WAITING and row.queue]
-        waiting.sort(key=lambda row: (-row.priority, row.created_at, row.uid))
-        taken: Counter[str] = Counter()
-        first = []
-        for row in waiting:
-            taken[row.queue] += 1
-            if taken[row.queue] <= PER_QUEUE:
-                first.append(row)
-        return first[:MOST]
+        rows = (self._picture.rows.get(uid) for uid in self._picture.engine.first_waiting(PER_QUEUE))
+        waiting = [row for row in rows if row is not None and row.state is State.WAITING]
+        return heapq.nsmallest(MOST, waiting, key=lambda row: (-row.priority, row.created_at, row.uid))
 
     def _again(self, row: WorkloadRow) -> Change | None:
         now = self._clock.now()

@@ -22,6 +22,7 @@ from queue_manager.config.compiled import compile_objects
 from queue_manager.controller.counters import Counters
 from queue_manager.controller.executor import Executors
 from queue_manager.controller.explanations import explanation_of
+from queue_manager.controller.garbage import settle_garbage
 from queue_manager.controller.inbox import LONGEST_PAUSE, Inbox
 from queue_manager.controller.intake import resolved_again
 from queue_manager.controller.lifecycle import next_look
@@ -181,6 +182,8 @@ class Term:
             await self.view.synced()
             self._begin()
             try:
+                await self._step()
+                settle_garbage()
                 while True:
                     await self._step()
             finally:

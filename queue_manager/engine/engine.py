@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import wraps
+from itertools import islice
 from typing import Concatenate, ParamSpec, TypeVar
 from weakref import ref
 
@@ -227,6 +228,13 @@ class Engine:
             return Explainer(self._state).explain(record)
         finally:
             self._state.log.revert(mark)
+
+    def first_waiting(self, count: int) -> list[str]:
+        """Uids of those for whom room is kept, and of the first `count` of each queue's order."""
+        found = list(self._state.holders)
+        for queue in self._state.queues.values():
+            found += islice(queue.pending.in_order(), count)
+        return found
 
     def usage(self) -> Mapping[str, Mapping[Cell, int]]:
         """Charged amounts, draining included, by name of queue or cohort (what the subtree has charged) and cell."""

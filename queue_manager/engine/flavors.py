@@ -119,8 +119,11 @@ class FlavorAssigner:
         fair: bool = False,
         own: Mapping[Cell, int] | None = None,
         fit_by_rank: bool = False,
+        first_fit: bool = False,
     ) -> None:
-        """`own` is what the workload has already, where it asks for more of it."""
+        """`own` is what the workload has already, where it asks for more of it. With `first_fit` flavors with too
+        little free are not looked at when another one is good enough: for those who may evict nobody."""
+        self._first_fit = first_fit
         self._own: Mapping[Cell, int] = own or {}
         self._fit_by_rank = fit_by_rank
         self._node = node
@@ -191,6 +194,8 @@ class FlavorAssigner:
     ) -> Choice:
         """Tries flavors in order until one is good enough, and takes the best."""
         parts = [_parts(prepared, counts, need, resource) for resource in need.resources]
+        if self._first_fit and (quick := self._choose_quickly(need, parts, sums, options)) is not None:
+            return quick
         trials: list[Trial] = []
         tried = -1
         for index, option in options:
@@ -206,6 +211,23 @@ class FlavorAssigner:
         if taken is None:
             taken = _refused("", "no flavor left to try")
         return Choice(need, tuple(trials), taken, tried)
+
+    def _choose_quickly(
+        self, need: Need, parts: Sequence[Parts], sums: StageSums, options: list[tuple[int, Option]]
+    ) -> Choice | None:
+        """The first flavor that is good enough, without a word on those before it; None if none is."""
+        for index, option in options:
+            if option.refusal:
+                continue
+            cells = cells_of(option.flavor, need.resources)
+            if all(
+                sums.with_more(cell, part) <= max(0, self._node.available(cell, FUTURE))
+                for cell, part in zip(cells, parts, strict=True)
+            ):
+                trial = self._try(need, parts, sums, option.flavor)
+                if self._good_enough(trial):
+                    return Choice(need, (trial,), trial, index if index + 1 < len(need.options) else -1)
+        return None
 
     def _rank(self, trial: Trial) -> tuple[int, int, int]:
         if trial.mode is Mode.NO_FIT:

@@ -76,9 +76,18 @@ class Nominator:
         self._placing = placing
         self._different = bool(state.draining or state.holders)
         fair, own = state.configuration.fair_sharing is not None, state.own_charge(record)
-        by_rank = state.configuration.policies.fit_by_rank
-        self._assigner = FlavorAssigner(queue.node, queue.queue, self._oracle, self._different, fair, own, by_rank)
+        policies = state.configuration.policies
         self._preempts = preempt and record.workload.may_preempt and queue.may_preempt
+        self._assigner = FlavorAssigner(
+            queue.node,
+            queue.queue,
+            self._oracle,
+            self._different,
+            fair,
+            own,
+            policies.fit_by_rank,
+            first_fit=policies.hold_freed_quota and not self._preempts,
+        )
         self._retry_at = 0
 
     def nominate(self) -> Nomination:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,9 @@ class RoundOrder(Protocol):
     def next(self) -> Nomination | None:
         """Who is decided about next on the state as it is now; None when nobody is left."""
 
+    def decided(self, lost: Callable[[Nomination], bool]) -> list[Nomination]:
+        """Told of each decision; answers who need not be asked for any more, since they would be passed over."""
+
     def going(self, node: TreeNode, charge: Charge) -> None:
         """Told of a victim of this round that is still charged while the round lasts (no holds, as in Kueue)."""
 
@@ -33,6 +36,10 @@ class ClassicalOrder:
     def next(self) -> Nomination | None:
         """The next of the order that was fixed at the start."""
         return self._left.pop() if self._left else None
+
+    def decided(self, lost: Callable[[Nomination], bool]) -> list[Nomination]:
+        """To hand one out costs less than to ask."""
+        return []
 
     def going(self, node: TreeNode, charge: Charge) -> None:
         """Of no account."""
@@ -64,6 +71,7 @@ class FairOrder:
         self._state = state
         self._entries: dict[TreeNode, Nomination] = {}
         self._known: dict[TreeNode, Contender | None] = {}
+        self._decided = 0
         self._going: list[tuple[TreeNode, Charge]] = []
         self._heap: list[tuple[Order, str, TreeNode]] = []
         for nomination in nominations:
@@ -81,6 +89,17 @@ class FairOrder:
         mark = self._with_the_going()
         found = self._first()
         self._without_the_going(mark)
+        return found
+
+    def decided(self, lost: Callable[[Nomination], bool]) -> list[Nomination]:
+        """Takes out who has lost, after 1, 2, 4, ... decisions: a draw costs a tournament, a look at all much too."""
+        self._decided += 1
+        if self._decided & (self._decided - 1):
+            return []
+        gone = [queue for queue, nomination in self._entries.items() if lost(nomination)]
+        found = [self._entries.pop(queue) for queue in gone]
+        for queue in gone:
+            self._forget(queue)
         return found
 
     def going(self, node: TreeNode, charge: Charge) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from queue_manager.engine.ask import Ask, PodSetAsk, StageSums
 from queue_manager.engine.configuration import Cell, Configuration, Flavor, Queue, ResourceGroup
@@ -48,6 +48,11 @@ class Prepared:
     uncovered: tuple[tuple[int, str, str], ...]
     unmapped: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def unusable(self) -> bool:
+        """Whether its queue has nothing for some of it, whatever is free."""
+        return bool(self.uncovered or self.unmapped) or any(not need.cells for need in self.needs)
+
 
 def prepare(ask: Ask, queue: Queue, configuration: Configuration) -> Prepared:
     """Matches an ask with the resource groups of a queue."""
@@ -78,7 +83,7 @@ def prepare(ask: Ask, queue: Queue, configuration: Configuration) -> Prepared:
     return Prepared(ask, requests, tuple(needs), tuple(uncovered), unmapped)
 
 
-@lru_cache(maxsize=10_000)
+@cache
 def cells_of(flavor: str, resources: tuple[str, ...]) -> tuple[Cell, ...]:
     """The cells of a flavor, in the order of the resources. The same objects each time: there are few of them."""
     return tuple(Cell(flavor, resource) for resource in resources)

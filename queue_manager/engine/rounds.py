@@ -20,7 +20,7 @@ from queue_manager.engine.pending import Group, Parked
 from queue_manager.engine.placing import build_scope, occupancy_of, pod_set_assignment
 from queue_manager.engine.preemption import Victim
 from queue_manager.engine.reasons import kueue_reason_of
-from queue_manager.engine.shelves import lack_of
+from queue_manager.engine.shelves import Chances
 from queue_manager.engine.state import Phase, Planned, QueueState, Record, Standing, State
 from queue_manager.engine.told import Told
 from queue_manager.engine.topology import Misfit, Places, Scope
@@ -149,24 +149,17 @@ class Pass:
         return woken
 
     def _hopeless(self, queue: QueueState, parked: Parked) -> bool:
-        """Whether the first thing that a group needs still fits in no flavor, so that trying it again is no use.
+        """Whether something that a group needs still fits in no flavor, so that trying it again is no use.
 
         Only for queues that never preempt: others need the search to know. Not for Kueue's semantics, where every
         parked workload is tried again and stands in others' way while it is.
         """
-        choices = parked.nomination.assignment.choices
         if parked.limited:
             return self._over_limit(queue, parked.nomination)
-        if not self._holds or parked.ahead or not choices or queue.may_preempt or queue.node is None:
+        if not self._holds or parked.ahead or queue.may_preempt or queue.node is None:
             return False
-        if choices[0].untried:
-            return False
-        node = queue.node
-        return not any(
-            all(amount <= max(0, node.available(cell, FUTURE)) for cell, amount in trial.amounts.items())
-            for trial in choices[0].trials
-            if not trial.refusal
-        )
+        prepared = parked.nomination.assignment.prepared
+        return prepared.unusable or Chances(queue.node).lack_of(prepared) is not None
 
     @staticmethod
     def _over_limit(queue: QueueState, nomination: Nomination) -> bool:
@@ -271,6 +264,8 @@ class Pass:
             if outcome in (Outcome.SKIPPED, Outcome.RESUMES):
                 skipped.append(nomination)
             progress = progress or outcome in (Outcome.DECIDED, Outcome.PARKED)
+            if outcome is Outcome.DECIDED and self._holds:
+                skipped += self._order.decided(self._lost)
             goes_on = outcome is Outcome.RESUMES or (outcome is Outcome.SKIPPED and _next_flavors(nomination))
             if resumes and goes_on and self._resumed < MOST_RESUMED:
                 resumed += 1
@@ -284,6 +279,13 @@ class Pass:
             self._park(each, self._reservations[-1].uid if self._reservations else "")
         self._end_reservations()
         return progress or resumed > 0 or (passed_over and bool(skipped))
+
+    def _lost(self, nomination: Nomination) -> bool:
+        """Whether others of this round took the quota that a nomination counts on."""
+        tree = self._state.tree
+        node = tree.queues[nomination.record.workload.queue]
+        able = nomination.mode >= Mode.DEFERRED and not nomination.victims
+        return able and not tree.fits(node, nomination.assignment.charge, FUTURE)
 
     def _nominations(self) -> list[Nomination]:
         """Heads of live queues, with the blocked heads of StrictFIFO queues in the same trees."""
@@ -339,14 +341,14 @@ class Pass:
         """Who is tried next; those before without a chance go to a shelf."""
         node = queue.node
         assert node is not None
-        opened = queue.pending.opened(node)
+        opened, chances = queue.pending.opened(node), Chances(node)
         while (group := queue.pending.best(opened)) is not None:
             evicts = queue.may_preempt and self._state.records[group.first].workload.may_preempt
             known = group.before
             if not evicts and known is not None and not known.is_open(node):
                 queue.pending.shelve(group, known.lack, node)
                 continue
-            lack = None if evicts else lack_of(group.prepared, node)
+            lack = None if evicts else chances.lack_of(group.prepared)
             if lack is None:
                 queue.pending.unshelve(group)
                 return group

@@ -23,36 +23,49 @@ Order = tuple[int, int, str]
 """Negated priority, time queued, uid: smaller stands first."""
 
 
-def lack_of(prepared: Prepared, node: TreeNode) -> Lack | None:
-    """What a request lacks in a queue; None if it may have a chance, or has a flaw that only a nomination tells.
+class Chances:
+    """Who has a chance in a queue, for as long as its state does not change."""
 
-    Of each flavor it is the first cell that can never give so much, else the first with too little free.
-    """
-    if prepared.uncovered or prepared.unmapped:
+    __slots__ = ("_node", "_rows")
+
+    def __init__(self, node: TreeNode) -> None:
+        self._node = node
+        self._rows: dict[int, tuple[tuple[int, int], ...]] = {}
+
+    def lack_of(self, prepared: Prepared) -> Lack | None:
+        """What a request lacks; None if it may have a chance, or has a flaw that only a nomination tells.
+
+        Of each flavor it is the first cell that can never give so much, else the first with too little free.
+        """
+        if prepared.uncovered or prepared.unmapped:
+            return None
+        for need in prepared.needs:
+            lack: list[tuple[Cell, int]] = []
+            for cells in need.cells:
+                short = self._short(cells, need.least)
+                if short < 0:
+                    break
+                lack.append((cells[short], need.least[short]))
+            else:
+                if lack:
+                    return tuple(lack)
         return None
-    known, whole = node.root.known[FUTURE], node.root.known[EMPTY]
-    for need in prepared.needs:
-        lack: list[tuple[Cell, int]] = []
-        for cells in need.cells:
-            short: tuple[Cell, int] | None = None
-            for cell, amount in zip(cells, need.least, strict=True):
-                of_cell = known.get(cell)
-                left = None if of_cell is None else of_cell.get(node)
-                if amount > (node.available(cell, FUTURE) if left is None else left) and amount > 0:
-                    of_cell = whole.get(cell)
-                    most = None if of_cell is None else of_cell.get(node)
-                    never = amount > (node.available(cell, EMPTY) if most is None else most)
-                    if short is None or never:
-                        short = (cell, amount)
-                    if never:
-                        break
-            if short is None:
-                break
-            lack.append(short)
-        else:
-            if lack:
-                return tuple(lack)
-    return None
+
+    def _short(self, cells: tuple[Cell, ...], amounts: tuple[int, ...]) -> int:
+        """Which of the cells is short, -1 if none is."""
+        row = self._rows.get(id(cells))  # `prepared.cells_of` makes the same object each time, and keeps it
+        if row is None:
+            row = self._rows[id(cells)] = tuple(
+                (max(0, self._node.available(cell, FUTURE)), self._node.available(cell, EMPTY)) for cell in cells
+            )
+        found = -1
+        for index, (free, most) in enumerate(row):
+            if amounts[index] > free:
+                if amounts[index] > most:
+                    return index
+                if found < 0:
+                    found = index
+        return found
 
 
 def kind_of(lack: Lack, node: TreeNode) -> tuple[object, ...]:

@@ -99,3 +99,9 @@ def test_an_edit_that_makes_it_hopeless_is_told() -> None:
     engine.configure(configuration(2, cpus=0))
     told = {waiting.uid: waiting.reason for waiting in engine.plan(2).waiting}
     assert told == {"waits0": Reason.EXCEEDS_MAX_QUOTA}
+
+
+def test_the_first_of_each_queue_are_found_in_its_order() -> None:
+    engine = busy(5)
+    engine.upsert_workload(workload("first", "q2", 5, 1, 50))
+    assert engine.first_waiting(2) == ["first", "waits0"]
