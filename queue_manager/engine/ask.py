@@ -192,6 +192,11 @@ class StageSums:
             if stages[0] <= start <= stages[1]:
                 sums[index] += amount
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was added."""
+        return not self._sums
+
     def with_more(self, cell: Cell, more: Sequence[tuple[tuple[int, int], int]]) -> int:
         """The charge of a cell if pod sets with these stages and amounts were added."""
         sums = self._sums.get(cell)

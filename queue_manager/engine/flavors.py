@@ -193,7 +193,9 @@ class FlavorAssigner:
         options: list[tuple[int, Option]],
     ) -> Choice:
         """Tries flavors in order until one is good enough, and takes the best."""
-        parts = [_parts(prepared, counts, need, resource) for resource in need.resources]
+        parts: list[Parts] | None = None
+        if need.shrinks or not sums.empty:  # else it takes `least` of any flavor
+            parts = [_parts(prepared, counts, need, resource) for resource in need.resources]
         if self._first_fit and (quick := self._choose_quickly(need, parts, sums, options)) is not None:
             return quick
         trials: list[Trial] = []
@@ -213,17 +215,18 @@ class FlavorAssigner:
         return Choice(need, tuple(trials), taken, tried)
 
     def _choose_quickly(
-        self, need: Need, parts: Sequence[Parts], sums: StageSums, options: list[tuple[int, Option]]
+        self, need: Need, parts: Sequence[Parts] | None, sums: StageSums, options: list[tuple[int, Option]]
     ) -> Choice | None:
         """The first flavor that is good enough, without a word on those before it; None if none is."""
         for index, option in options:
             if option.refusal:
                 continue
             cells = cells_of(option.flavor, need.resources)
-            if all(
-                sums.with_more(cell, part) <= max(0, self._node.available(cell, FUTURE))
-                for cell, part in zip(cells, parts, strict=True)
-            ):
+            amounts = _amounts(need, parts, sums, cells)
+            for cell, amount in zip(cells, amounts, strict=True):
+                if amount > 0 and amount > self._node.available(cell, FUTURE):
+                    break
+            else:
                 trial = self._try(need, parts, sums, option.flavor)
                 if self._good_enough(trial):
                     return Choice(need, (trial,), trial, index if index + 1 < len(need.options) else -1)
@@ -252,13 +255,13 @@ class FlavorAssigner:
             return False
         return level == 0 or self._queue.when_can_borrow is FlavorFungibility.MAY_STOP_SEARCH
 
-    def _try(self, need: Need, parts: Sequence[Parts], sums: StageSums, flavor: str) -> Trial:
+    def _try(self, need: Need, parts: Sequence[Parts] | None, sums: StageSums, flavor: str) -> Trial:
         mode, level, reason = Mode.FIT, 0, None
         worst = (Mode.FIT, 0)
         modes: dict[str, Mode] = {}
         amounts: dict[Cell, int] = {}
-        for cell, part in zip(cells_of(flavor, need.resources), parts, strict=True):
-            amount = sums.with_more(cell, part)
+        cells = cells_of(flavor, need.resources)
+        for cell, amount in zip(cells, _amounts(need, parts, sums, cells), strict=True):
             found, height, why = self._cell(cell, amount)
             modes[cell.resource] = found
             amounts[cell] = amount
@@ -289,6 +292,13 @@ class FlavorAssigner:
             mode, level = self._oracle(cell, amount)
             return mode, level, Reason.WAITING_FOR_QUOTA
         return Mode.NO_FIT, level, Reason.WAITING_FOR_QUOTA
+
+
+def _amounts(need: Need, parts: Sequence[Parts] | None, sums: StageSums, cells: tuple[Cell, ...]) -> Sequence[int]:
+    """The charge of each cell with what the need takes of it."""
+    if parts is None:
+        return need.least
+    return [sums.with_more(cell, part) for cell, part in zip(cells, parts, strict=True)]
 
 
 def _parts(prepared: Prepared, counts: tuple[int, ...], need: Need, resource: str) -> Parts:

@@ -26,7 +26,8 @@ class Option:
 class Need:
     """Resources of one resource group that pod sets of one unit request; they take one flavor together.
 
-    It takes at least `least` of each resource, whatever the others take; `cells` are those of each usable flavor.
+    It takes at least `least` of each resource, whatever the others take: less than at full size if it `shrinks`.
+    `cells` are those of each usable flavor.
     """
 
     unit: int
@@ -35,6 +36,7 @@ class Need:
     options: tuple[Option, ...]
     least: tuple[int, ...]
     cells: tuple[tuple[Cell, ...], ...]
+    shrinks: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ def prepare(ask: Ask, queue: Queue, configuration: Configuration) -> Prepared:
                 )
                 usable = tuple(option.flavor for option in options if not option.refusal)
                 cells = tuple(cells_of(flavor, resources) for flavor in usable)
-                needs.append(Need(unit, members, resources, options, _least(ask, members, resources, requests), cells))
+                least = _least(ask, members, resources, requests)
+                needs.append(Need(unit, members, resources, options, least, cells, ask.shrinkable > 0))
     unmapped = tuple((pod_set.name, name) for pod_set in ask.pod_sets for name in pod_set.unmapped)
     return Prepared(ask, requests, tuple(needs), tuple(uncovered), unmapped)
 
