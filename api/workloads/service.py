@@ -128,7 +128,7 @@ def _waits_for_checks(context: Context, row: WorkloadRow) -> Explanation:
     for check in waits:
         said = f"{check.state.value} ({check.message})" if check.message else check.state.value
         told = said if check.at is not None else f"{said}: nothing has answered yet"
-        blockers.append(Blocker(type="AdmissionCheck", message=f"check {check.name} is {told}", node=row.queue))
+        blockers.append(Blocker(type="AdmissionCheck", message=f"check {check.name} is {told}"))
     return Explanation(
         state=row.state,
         reason=row.reason,

@@ -115,11 +115,13 @@ class JobKind(Suspending):
         return told(status_of(obj), "active") > 0 or told(status_of(obj), "terminating") > 0
 
     def pods_ready(self, obj: Object, lookup: Lookup | None = None) -> bool:
-        """As in `Kind.pods_ready`. Every pod that has succeeded counts, as in Kueue: where completions follow each
-        other there is hardly a moment in which all pods of the width are ready. Pods of an elastic Job that are not
-        admitted yet are not waited for."""
+        """As in `Kind.pods_ready`. Where completions follow each other there is hardly a moment in which all pods of
+        the width are ready: those that have succeeded count, as in Kueue, but not without one that is ready now (the
+        successes may be those of an earlier start). Pods of an elastic Job that are not admitted yet are not waited
+        for."""
         try:
-            needed = width(View(obj)) - finished_width(View(obj))
+            full = width(View(obj))
+            needed = full - finished_width(View(obj))
             gated = _gated(obj)
         except Unresolvable:
             return False
@@ -127,9 +129,8 @@ class JobKind(Suspending):
         if lookup is not None and gated:
             pods = lookup.owned_by(PODS, obj["metadata"].get("uid", ""))
             held_back = sum(gates.is_held_back(pod) for pod in pods)
-        status = status_of(obj)
-        ready = told(status, "ready") + told(status, "succeeded")
-        enough = told(status, "ready") >= needed - held_back or ready >= width(View(obj)) - held_back
+        ready, succeeded = told(status_of(obj), "ready"), told(status_of(obj), "succeeded")
+        enough = ready >= needed - held_back or (ready > 0 and ready + succeeded >= full - held_back)
         return not self.is_suspended(obj) and enough
 
     def reclaimable(self, obj: Object, lookup: Lookup) -> Mapping[str, int]:

@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from queue_manager.store.records import State
+from queue_manager.store.store import Store
 from tests.control_plane.kwok import NEVER_READY
 from tests.control_plane.nodes import gpu_fleet
 from tests.e2e.product import (
@@ -33,9 +34,9 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
-def api(product: Product) -> Iterator[TestClient]:
+def api(store: Store) -> Iterator[TestClient]:
     """The REST API over the product's database, as admins and checks use it."""
-    app = create_app(product.store, registry=CollectorRegistry(), patience=5.0)
+    app = create_app(store, registry=CollectorRegistry(), patience=5.0)
     with TestClient(app, base_url="http://127.0.0.1:8080") as client:
         yield client
 
@@ -61,8 +62,9 @@ def suspended(product: Product, namespace: str, name: str) -> bool:
 
 
 def test_a_gang_that_never_gets_ready_goes_comes_back_and_is_deactivated_until_an_admin_releases_it(
-    product: Product, api: TestClient
+    product_of_each_trainer: Product, api: TestClient
 ) -> None:
+    product = product_of_each_trainer
     product.cluster.create_nodes(gpu_fleet(1, 1, 2))
     product.client.create(never_ready())
     product.configure(TOPOLOGY, FLAVOR, queue("team", 16), readiness("3s", 1))

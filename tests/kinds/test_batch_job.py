@@ -261,6 +261,13 @@ class TestStatus:
         assert KIND.pods_ready(self.status(ready=4))
         assert KIND.pods_ready(self.status(ready=1, succeeded=9))
 
+    def test_completions_that_follow_each_other_are_ready_although_some_pod_always_starts(self) -> None:
+        assert KIND.pods_ready(self.status(ready=3, succeeded=1))
+        assert not KIND.pods_ready(self.status(ready=2, succeeded=1))
+
+    def test_successes_of_an_earlier_start_do_not_make_this_one_ready(self) -> None:
+        assert not KIND.pods_ready(self.status(ready=0, succeeded=5))
+
     def test_active_counts_terminating_pods(self) -> None:
         assert KIND.is_active(self.status(active=1))
         assert KIND.is_active(self.status(active=0, terminating=1))
