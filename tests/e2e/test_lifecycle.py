@@ -42,7 +42,7 @@ def api(store: Store) -> Iterator[TestClient]:
 
 
 def readiness(timeout: str, limit: int) -> Object:
-    strategy = {"backoffBaseSeconds": 1, "backoffMaxSeconds": 10, "backoffLimitCount": limit}
+    strategy = {"backoffBaseSeconds": 5, "backoffMaxSeconds": 60, "backoffLimitCount": limit}
     return config("Settings", "default", {"waitForPodsReady": {"timeout": timeout, "requeuingStrategy": strategy}})
 
 
@@ -141,24 +141,24 @@ def test_run_time_is_used_up_over_a_suspension_and_a_resumption(product: Product
     product.cluster.create_nodes(gpu_fleet(1, 1, 2))
     product.configure(TOPOLOGY, FLAVOR, queue("team", 16))
     namespace = product.cluster.new_namespace()
-    limit = {"queue-manager.io/max-run-time": "6s"}
+    limit = {"queue-manager.io/max-run-time": "15s"}
     product.client.create(train_job("long", "team", nodes=2, annotations=limit), namespace)
     product.wait_state(namespace, "long", State.RUNNING)
     product.cluster.wait_pods(namespace, 2)
     product.client.patch(TRAIN_JOB, "long", {"spec": {"suspend": True}}, namespace)
     row = product.wait_state(namespace, "long", State.HELD)
     used = row.past_run_time
-    assert 0 < used < 6_000_000
-    assert api.get(url(namespace, "long")).json()["runTime"] == {"limit": 6.0, "used": used / 1e6, "until": None}
+    assert 0 < used < 15_000_000
+    assert api.get(url(namespace, "long")).json()["runTime"] == {"limit": 15.0, "used": used / 1e6, "until": None}
     product.client.patch(TRAIN_JOB, "long", {"spec": {"suspend": False}}, namespace)
     assert product.wait_state(namespace, "long", State.RUNNING).attempt == 2
     row = product.wait_state(namespace, "long", State.DEACTIVATED)
     assert row.reason == "MaximumExecutionTimeExceeded"
-    assert 6_000_000 <= row.past_run_time < 9_000_000
+    assert 15_000_000 <= row.past_run_time < 20_000_000
     assert suspended(product, namespace, "long")
     assert product.charged("team") == 0
     [told] = product.wait_event(namespace, "long", "Deactivated")
-    assert "its max-run-time is 6s" in told
+    assert "its max-run-time is 15s" in told
 
 
 def test_a_bad_run_time_is_refused_by_name(product: Product) -> None:
@@ -228,7 +228,7 @@ def test_a_check_answers_ready_retry_and_rejected_by_put(product: Product, api: 
         return found.json()
 
     # --- Retry: the quota is free at once, and it is reserved again later
-    assert answer(state="Retry", message="cache is full", requeueAfter=3)["state"] == "Retry"
+    assert answer(state="Retry", message="cache is full", requeueAfter=8)["state"] == "Retry"
     product.client.create(train_job("other", "team", nodes=1), namespace)
     row = product.wait_state(namespace, "a", State.WAITING, reason="Backoff")
     assert "cache is full" in row.message
