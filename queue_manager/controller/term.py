@@ -364,6 +364,10 @@ class Term:
             elif row is not None:
                 self.executors.wake(uid)
         failed |= await self._commit_readable(changes)
+        for change in changes:
+            if change.row.uid in self.picture.rows and change.row.uid not in failed:
+                # One change a look: the same facts may ask for another one.
+                self.inbox.touch(change.row.uid)
         self.inbox.look_later(failed)
         for uid in uids:
             self.gates.look(uid)
