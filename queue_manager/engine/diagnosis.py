@@ -16,7 +16,7 @@ from queue_manager.engine.nominate import Nomination, Nominator, usable
 from queue_manager.engine.prepared import Prepared
 from queue_manager.engine.state import Record, State
 from queue_manager.engine.topology import Misfit
-from queue_manager.engine.tree import EMPTY, FUTURE, Shortage, TreeNode
+from queue_manager.engine.tree import EMPTY, FUTURE, NOW, Shortage, TreeNode
 
 MOST_GRANTS = 8
 """How often what is lacking may turn out to hide something else that is lacking."""
@@ -55,10 +55,12 @@ class UndeclaredLack:
 
 @dataclass(frozen=True, slots=True)
 class NodeLack:
-    """Nodes for a pod set."""
+    """Room on nodes for some pods of a pod set, in the domain that lacks least; any node there would do, such as `node`
+    (None where there is none)."""
 
     nomination: Nomination
     misfit: Misfit
+    node: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,19 @@ def lacks_of(state: State, nomination: Nomination) -> list[Lack]:
                 quota[lack.cell] = lack
     found += quota.values()
     if nomination.misfit is not None:
-        found.append(NodeLack(nomination, nomination.misfit))
+        found.append(NodeLack(nomination, nomination.misfit, _node_of(nomination.misfit)))
     return found
+
+
+def _node_of(misfit: Misfit) -> str | None:
+    """The first node of the domain that a pod set lacks room in and may use."""
+    forest, mask = misfit.demand.forest, misfit.demand.mask
+    inside = range(len(forest.names))
+    if misfit.values:
+        level = forest.levels[len(misfit.values) - 1]
+        index = level.index[misfit.values]
+        inside = range(int(level.starts[index]), int(level.ends[index]))
+    return next((forest.names[i] for i in inside if mask[forest.rows[i]]), None)
 
 
 def _quota_lacks(state: State, nomination: Nomination, choice: Choice) -> Iterator[QuotaLack]:
@@ -143,14 +156,25 @@ class _Diagnosis:
         for lack in granted:
             if isinstance(lack, QuotaLack):
                 self._state.tree.raise_quota(lack.node, lack.cell, lack.missing)
+            elif isinstance(lack, NodeLack):
+                self._make_room(lack)
         # Nobody knows what nodes a flavor would have that its pods could use.
-        placing = not any(isinstance(lack, NodeLack | FlavorLack) for lack in granted)
+        placing = not any(isinstance(x, FlavorLack) or (isinstance(x, NodeLack) and x.node is None) for x in granted)
         limits = not any(isinstance(lack, LimitLack) for lack in granted)
         prepared = _granted(self._prepared, granted)
         found = Nominator(self._state, self._record, prepared, placing=placing, limits=limits).nominate()
         lacking = [] if usable(found) else lacks_of(self._state, found)
         self._state.log.revert(mark)
         return lacking
+
+    def _make_room(self, lack: NodeLack) -> None:
+        """Frees room for the pods that lack it on a node where they would do."""
+        if lack.node is not None:
+            requests = lack.misfit.demand.requests
+            missing = lack.misfit.wanted - lack.misfit.best
+            amounts = {resource: amount * missing for resource, amount in requests.items()}
+            for view in (NOW, FUTURE):
+                self._state.fleet.vacate({lack.node: amounts}, view)
 
 
 def _merged(lacks: list[Lack], more: list[Lack]) -> list[Lack]:

@@ -150,7 +150,8 @@ class Nominator:
         later: list[Nomination] = []
         first: Nomination | None = None
         while True:
-            found = self._complete(self._assigner.assign(self._prepared, counts, banned, start=self._record.resume))
+            start = self._state.resume(self._record)
+            found = self._complete(self._assigner.assign(self._prepared, counts, banned, start=start))
             first = first or found
             if found.mode is Mode.FIT:
                 return found

@@ -247,6 +247,10 @@ class Pass:
 
     def _round(self) -> bool:
         """One round; says whether anything was decided or parked."""
+        policies = self._state.configuration.policies
+        resumes = policies.resume_flavor_scan
+        if resumes:
+            self._state.log.assign(self._state, "rounds", self._state.rounds + 1)
         nominations = self._nominations()
         if not nominations:
             return False
@@ -257,8 +261,6 @@ class Pass:
         skipped: list[Nomination] = []
         progress = False
         resumed = 0
-        policies = self._state.configuration.policies
-        resumes = policies.resume_flavor_scan
         while not self._full and (nomination := self._order.next()) is not None:
             outcome = self._process(nomination, self._changes == before and not self._reservations)
             if outcome in (Outcome.SKIPPED, Outcome.RESUMES):
@@ -442,7 +444,10 @@ class Pass:
     def _remember_flavors(self, nomination: Nomination, outcome: Outcome) -> None:
         """Where to go on next time; from the first flavor after evictions, or when all were tried."""
         decided = outcome is Outcome.DECIDED or nomination.mode is Mode.DEFERRED
-        self._state.log.assign(nomination.record, "resume", {} if decided else _next_flavors(nomination))
+        record, state = nomination.record, self._state
+        state.log.assign(record, "resume", {} if decided else _next_flavors(nomination))
+        departures = state.queue(record.workload.queue).departures
+        state.log.assign(record, "resume_of", (state.rounds, departures))
 
     def _remember_reason(self, nomination: Nomination, outcome: Outcome) -> None:
         """Keeps the reason found for a head, and for those of its shape that have none (kueue.md 2.3, equal hash)."""

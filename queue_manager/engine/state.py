@@ -68,7 +68,8 @@ class Record:
     """One workload. `standing` is by view (NOW, FUTURE); `hold` is what is kept for a waiting workload until it fits
     NOW.
 
-    `resume` is the flavor to go on with by index of need (policy `resume_flavor_scan`), `verdict` the last reason found
+    `resume` is the flavor to go on with by index of need (policy `resume_flavor_scan`), found in the round and after as
+    many departures from its queue as `resume_of` says; `verdict` the last reason found
     (without policy `present_reasons`). `counted` is what it counts for in the limits of a queue, `limit` the limit that
     keeps it outside its queue's order.
     """
@@ -86,6 +87,7 @@ class Record:
     outside: Outside | None = None
     reported: tuple[object, ...] | None = None
     resume: Mapping[int, int] = field(default_factory=dict)
+    resume_of: tuple[int, int] = (0, 0)
     counted: Counted | None = None
     limit: LimitHit | None = None
     verdict: Reason | None = None
@@ -124,6 +126,7 @@ class QueueState:
     blocked: Parked | None = None
     front: str = ""
     sticky: str = ""
+    departures: int = 0
     tally: Tally | None = None
     seats: Seats | None = None
 
@@ -174,6 +177,7 @@ class State:
         self.fresh: dict[str, Record] = {}
         self.nodes_changed = False
         self.not_ready: frozenset[str] | None = None
+        self.rounds = 0
         self.now = 0
         self.retries: dict[str, int] = {}
         self.turns = Turns(self.log)
@@ -421,6 +425,13 @@ class State:
         """All that keeps a workload out of the order of its queue."""
         return outsides_of(workload, self.configuration, self.tree.broken)
 
+    def resume(self, record: Record) -> Mapping[int, int]:
+        """The flavors to go on with, unless they were found before the last round and somebody has left the queue since
+        (kueue.md 2.5f)."""
+        found_in, departures = record.resume_of
+        fresh = self.rounds - found_in <= 1 or self.queue(record.workload.queue).departures == departures
+        return record.resume if fresh else {}
+
     def watch_stop(self, record: Record) -> None:
         """Marks an admitted workload, or one for which room is held, that a stop policy wants gone."""
         standing = record.standing[FUTURE]
@@ -566,6 +577,9 @@ class State:
         """Nothing is charged any more; the workload waits, but is not queued yet."""
         self.drop_growth(record)
         self.touch(record)
+        if record.admission is not None:
+            queue = self.queue(record.admission.queue)
+            self.log.assign(queue, "departures", queue.departures + 1)
         self.stand(record, FUTURE, None)
         self.stand(record, NOW, None)
         self.log.drop(self.draining, record.uid)

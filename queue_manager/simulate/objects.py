@@ -126,15 +126,6 @@ def namespace_of(obj: Object) -> str:
     return obj["metadata"].get("namespace") or DEFAULT_NAMESPACE
 
 
-def feature_gates(objects: Objects) -> Mapping[str, object]:
-    """`featureGates` of Kueue's Configuration."""
-    found: dict[str, object] = {}
-    for content in objects.configuration:
-        if content["kind"] == "Configuration" and isinstance(content.get("featureGates"), dict):
-            found |= content["featureGates"]
-    return found
-
-
 def namespace_labels(objects: Objects) -> Mapping[str, Mapping[str, str]]:
     """Labels by namespace; each has its name as a label, as the API server sees to."""
     found = {}

@@ -18,7 +18,7 @@ from queue_manager.kinds.kind import Unresolvable
 from queue_manager.simulate.admissions import AdmissionReader
 from queue_manager.simulate.cluster import read_nodes
 from queue_manager.simulate.fields import moment
-from queue_manager.simulate.objects import Objects, feature_gates, label, sort_objects
+from queue_manager.simulate.objects import Objects, label, sort_objects
 from queue_manager.simulate.problem import ScenarioError
 from queue_manager.simulate.semantics import Semantics
 from queue_manager.simulate.states import Stage, Standing, Variants, standing_of
@@ -113,7 +113,7 @@ def _jobs(objects: Objects, compiled: Compiled, nodes: list[Node], semantics: Se
     found = sorted(objects.of("Workload"), key=label)
     reader = WorkloadReader(objects, compiled, semantics)
     admissions = AdmissionReader(compiled.configuration, nodes)
-    variants = Variants(found if semantics.heeds(feature_gates(objects), "ConcurrentAdmission") else ())
+    variants = Variants(found)
     uids = Counter(o["metadata"].get("uid") for o in found)
     jobs = []
     for o in found:

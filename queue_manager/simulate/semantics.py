@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields
 from enum import StrEnum
 
@@ -22,8 +21,3 @@ class Semantics(StrEnum):
     def policies(self) -> Policies:
         """The engine's policies under these semantics."""
         return KUEUE_POLICIES if self is Semantics.KUEUE else Policies()
-
-    def heeds(self, gates: Mapping[str, object], *names: str) -> bool:
-        """Whether something of Kueue's that is off by default counts: here always, by Kueue's rules where one of the
-        feature gates is on."""
-        return self is Semantics.OWN or any(gates.get(name) is True for name in names)

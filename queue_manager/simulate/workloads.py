@@ -22,15 +22,7 @@ from queue_manager.kinds.kind import Unresolvable
 from queue_manager.kinds.limit_ranges import Defaults, namespace_defaults
 from queue_manager.kinds.pod_template import pod_shape
 from queue_manager.simulate.fields import condition, moment
-from queue_manager.simulate.objects import (
-    METADATA_NAME,
-    Objects,
-    ScenarioLookup,
-    feature_gates,
-    label,
-    namespace_labels,
-    namespace_of,
-)
+from queue_manager.simulate.objects import METADATA_NAME, Objects, ScenarioLookup, label, namespace_labels, namespace_of
 from queue_manager.simulate.problem import ScenarioError
 from queue_manager.simulate.semantics import Semantics
 from queue_manager.simulate.states import may_preempt, priority_boost
@@ -55,7 +47,6 @@ class WorkloadReader:
     def __init__(self, objects: Objects, compiled: Compiled, semantics: Semantics) -> None:
         self._compiled = compiled
         self._semantics = semantics
-        self._gates = feature_gates(objects)
         self._namespaces = namespace_labels(objects)
         self._lookup = ScenarioLookup(objects)
         self._defaults: dict[str, Defaults] = {}
@@ -87,8 +78,8 @@ class WorkloadReader:
             queue=queue,
             created=moment(view["metadata"]["creationTimestamp"]),
             pod_groups=(PodGroup("all", pod_sets),),
-            priority=rank.value + self._boost(view),
-            may_preempt=rank.may_preempt and self._may_preempt(view),
+            priority=rank.value + priority_boost(view),
+            may_preempt=rank.may_preempt and may_preempt(view),
             preemptible=rank.preemptible,
             namespace_labels=labels,
             not_before=moment(view.at("status", "requeueState", "requeueAt")),
@@ -98,13 +89,6 @@ class WorkloadReader:
             local_queue=f"{namespace}/{spec['queueName'].text()}",
         )
         return Asked(key, workload, problem or uncounted)
-
-    def _boost(self, view: View) -> int:
-        return priority_boost(view) if self._semantics.heeds(self._gates, "PriorityBoost") else 0
-
-    def _may_preempt(self, view: View) -> bool:
-        gates = ("MultiKueueOrchestratedPreemption", "ConcurrentAdmission")
-        return may_preempt(view) or not self._semantics.heeds(self._gates, *gates)
 
     @staticmethod
     def _max_run_time(view: View) -> int:

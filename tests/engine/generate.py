@@ -190,7 +190,9 @@ def snapshot(engine: Engine) -> Any:
     """Everything that decides what an engine does next."""
     state = engine._state
     tree = {
-        node.path + ("" if node.is_queue else "/"): [{c: v for c, v in usage.items() if v} for usage in node.usage]
+        node.path + ("" if node.is_queue else "/"): [
+            {c: v for c, v in amounts.items() if v} for amounts in (*node.usage, node.subtree, node.local)
+        ]
         for node in [*state.tree.queues.values(), *state.tree.cohorts.values()]
     }
     records = {
@@ -206,6 +208,10 @@ def snapshot(engine: Engine) -> Any:
             r.reported,
             r.counted,
             r.limit,
+            r.outside,
+            r.verdict,
+            dict(r.resume),
+            r.resume_of,
         )
         for uid, r in state.records.items()
     }
@@ -216,13 +222,22 @@ def snapshot(engine: Engine) -> Any:
             q.blocked,
             q.front,
             q.sticky,
+            q.departures,
             sorted(q.standing),
             sorted(q.outside),
             q.tally and (dict(q.tally.running), dict(q.tally.amounts)),
         )
         for name, q in state.queues.items()
     }
-    marks = (sorted(r.path for r in state.dirty), sorted(state.fresh), state.nodes_changed, sorted(state.backoff))
+    marks = (
+        sorted(r.path for r in state.dirty),
+        sorted(state.fresh),
+        sorted(state.live),
+        sorted(state.to_stop),
+        state.nodes_changed,
+        sorted(state.backoff),
+        state.rounds,
+    )
     holds = (sorted(state.holders), sorted(state.draining), state.turns.victims())
     return tree, records, queues, marks, holds, dict(state.retries), state.fleet.occupied
 

@@ -23,7 +23,7 @@ from queue_manager.engine.decision import Blocker, BlockerType
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.state import Phase
 from queue_manager.engine.workload import Workload
-from tests.engine.generate import batches, configurations, copy_of, engine_of, nodes, settle
+from tests.engine.generate import RACK, batches, configurations, copy_of, engine_of, nodes, settle
 from tests.engine.test_properties import COMMON
 
 LATER = 1 << 50
@@ -71,10 +71,25 @@ class World:
                 self.configuration = raised(self.configuration, blocker.node, cell, blocker.missing)
             case BlockerType.QUEUE_STOPPED:
                 self.lift_stop(blocker)
+            case BlockerType.TOPOLOGY:
+                self.add_room(blocker)
             case BlockerType.BACKOFF:
                 self.now = LATER
             case _:
                 raise AssertionError(f"nobody can grant {blocker}")
+
+    def add_room(self, blocker: Blocker) -> None:
+        """Makes the first node of the named domain larger by the pods that are missing there."""
+        name = blocker.message.split("pod set ")[1].split()[0]
+        workload = self.engine._state.records[self.uid].workload
+        pod_set = next(p for p in workload.pod_sets if p.name == name)
+        domain = tuple(blocker.node.split("/")) if blocker.node else ()
+        for node in sorted(self.nodes.values(), key=lambda node: (node.labels[RACK], node.name)):
+            if (node.labels[RACK], node.name)[: len(domain)] == domain:
+                more = {**pod_set.requests, "pods": 1}
+                grown = {r: a + more.get(r, 0) * blocker.missing for r, a in node.allocatable.items()}
+                self.nodes[node.name] = replace(node, allocatable=grown)
+                return
 
     def lift_stop(self, blocker: Blocker) -> None:
         c = self.configuration
@@ -177,6 +192,17 @@ def test_what_is_stopped_or_backs_off_may_lack_more(c: Configuration, b: list[Wo
     engine.configure(replace(c, queues=queues, local_queues=local))
     settle(engine)
     check_all(engine)
+
+
+@COMMON
+@given(configurations(topology=True), nodes(), batches(2, 8))
+def test_room_on_nodes_that_is_listed_is_what_is_lacking(c: Configuration, n: list[Node], b: list[Workload]) -> None:
+    engine = engine_of(c, n, b)
+    settle(engine)
+    for uid, record in engine._state.records.items():
+        waiting = engine.explain(uid, 1 << 40) if record.phase is Phase.WAITING else None
+        if waiting is not None and all(blocker.type is not BlockerType.FLAVOR for blocker in waiting.blockers):
+            check(engine, uid)
 
 
 def split(configuration: Configuration) -> Configuration:

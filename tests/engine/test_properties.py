@@ -10,11 +10,12 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from queue_manager.engine.configuration import Configuration, Node
+from queue_manager.engine.configuration import Configuration, Node, QueueingStrategy
 from queue_manager.engine.decision import Plan
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.state import Phase
 from queue_manager.engine.workload import Workload
+from queue_manager.simulate.semantics import Semantics
 from tests.engine.generate import (
     FUTURE,
     NOW,
@@ -84,9 +85,11 @@ def test_the_order_of_input_does_not_matter(c: Configuration, n: list[Node], b: 
 
 
 @COMMON
-@given(configurations(), nodes(), batches())
-def test_revoke_restores_the_state_exactly(c: Configuration, n: list[Node], b: list[Workload]) -> None:
-    engine = engine_of(c, n, b)
+@given(configurations(), nodes(), batches(), st.sampled_from(Semantics))
+def test_revoke_restores_the_state_exactly(
+    c: Configuration, n: list[Node], b: list[Workload], semantics: Semantics
+) -> None:
+    engine = engine_of(replace(c, policies=semantics.policies), n, b)
     for step in range(4):
         before = snapshot(engine)
         plan = engine.plan(step * 1000)
@@ -97,6 +100,24 @@ def test_revoke_restores_the_state_exactly(c: Configuration, n: list[Node], b: l
         assert engine.plan(step * 1000) == plan
         for eviction in plan.evictions:
             engine.release(eviction.uid)
+
+
+@COMMON
+@given(configurations(), nodes(), batches(3, 9))
+def test_nobody_starts_past_one_that_waits_in_a_strict_queue(
+    c: Configuration, n: list[Node], b: list[Workload]
+) -> None:
+    strict = {name: replace(queue, strategy=QueueingStrategy.STRICT_FIFO) for name, queue in c.queues.items()}
+    engine = engine_of(replace(c, queues=strict), n, b)
+
+    def check(plan: Plan) -> None:
+        records = engine._state.records
+        waiting = [r for r in records.values() if r.phase is Phase.WAITING and r.group is not None]
+        for started in (records[admission.uid] for admission in plan.admissions):
+            queue = started.workload.queue
+            assert not [r.uid for r in waiting if r.workload.queue == queue and r.order < started.order]
+
+    settle(engine, check=check)
 
 
 @COMMON

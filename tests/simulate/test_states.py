@@ -158,26 +158,3 @@ def test_a_workload_admitted_to_an_unknown_queue_runs_on():
     stray = workload("a", status=admitted("gone"))
     for semantics in Semantics:
         assert ran(play(*QUEUE, stray, workload("b", cpu=4), semantics=semantics)) == ["a", "b"]
-
-
-def gates(**values: bool) -> Object:
-    return {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration", "featureGates": values}
-
-
-BOOSTED = {"annotations": {"kueue.x-k8s.io/priority-boost": "5"}}
-GATED: dict[str, tuple[list[Object], list[str], list[str]]] = {
-    "PriorityBoost": ([running("a", 4), workload("b", cpu=4, created=1, metadata=BOOSTED)], ["a"], ["b"]),
-    "MultiKueueOrchestratedPreemption": (
-        [running("a", 4), workload("c", cpu=4, priority=9, created=1, preemptionGates=[{"name": "g"}])],
-        ["c"],
-        ["a"],
-    ),
-    "ConcurrentAdmission": ([workload("d"), workload("e", metadata=owned("d"))], ["d", "e"], ["d"]),
-}
-
-
-@pytest.mark.parametrize("gate", GATED)
-def test_what_is_off_in_kueue_by_default_counts_there_once_its_gate_is_on(gate: str):
-    objects, off, on = GATED[gate]
-    assert ran(play(*PREEMPTING, *objects, semantics=Semantics.KUEUE)) == off
-    assert ran(play(*PREEMPTING, *objects, gates(**{gate: True}), semantics=Semantics.KUEUE)) == on
