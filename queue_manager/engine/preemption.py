@@ -86,8 +86,6 @@ class PreemptionSearch:
 
     def find(self) -> list[Victim]:
         """The victims; empty if no set of candidates makes enough room."""
-        if not self._record.workload.may_preempt:
-            return []
         hierarchical, by_priority = self._from_cohort()
         same_queue = self._from_queue()
         if not (hierarchical or by_priority or same_queue):

@@ -503,6 +503,13 @@ class Run:
             found = sorted({f for p in admission.pod_sets for f in p.flavors.values()})
             assert found == ([flavors] if isinstance(flavors, str) else sorted(flavors)), f"flavors of {uid} {found}"
 
+    def _counts(self, wanted: Data) -> None:
+        for uid, counts in wanted.items():
+            admission = self.engine._state.records[uid].admission
+            assert admission is not None, f"{uid} is not admitted"
+            found = {p.name: p.count for p in admission.pod_sets}
+            assert found == counts, f"counts of {uid} {found}"
+
     def _places(self, wanted: Data) -> None:
         for uid, places in wanted.items():
             found: Data = {}

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queue_manager.engine.configuration import (
@@ -24,8 +24,10 @@ from queue_manager.engine.engine import Engine
 from queue_manager.engine.state import Phase
 from queue_manager.engine.workload import Workload
 from tests.engine.generate import RACK, batches, configurations, copy_of, engine_of, nodes, settle
-from tests.engine.test_properties import COMMON
+from tests.engine.test_properties import COMMON, EXAMPLES
 
+SOME = settings(COMMON, max_examples=max(1, EXAMPLES // 2))
+"""Fewer than elsewhere: each example asks many engines."""
 LATER = 1 << 50
 """A time at which every backoff has ended."""
 SHORTAGES = (
@@ -154,7 +156,7 @@ def check_all(engine: Engine) -> None:
             assert engine.explain(uid, 1 << 40) is None
 
 
-@COMMON
+@SOME
 @given(configurations(topology=False), nodes(), batches(2, 8))
 def test_what_is_listed_is_what_is_lacking(c: Configuration, n: list[Node], b: list[Workload]) -> None:
     engine = engine_of(c, n, [anywhere(workload) for workload in b])
@@ -162,7 +164,7 @@ def test_what_is_listed_is_what_is_lacking(c: Configuration, n: list[Node], b: l
     check_all(engine)
 
 
-@COMMON
+@SOME
 @given(configurations(topology=False), batches(2, 8), st.data())
 def test_with_several_resource_groups_and_gangs_that_can_shrink(
     c: Configuration, b: list[Workload], data: st.DataObject
@@ -173,7 +175,7 @@ def test_with_several_resource_groups_and_gangs_that_can_shrink(
     check_all(engine)
 
 
-@COMMON
+@SOME
 @given(configurations(topology=False), batches(2, 8), st.data())
 def test_what_is_stopped_or_backs_off_may_lack_more(c: Configuration, b: list[Workload], data: st.DataObject) -> None:
     stops = st.sampled_from([StopPolicy.NONE, StopPolicy.HOLD, StopPolicy.HOLD_AND_DRAIN])
@@ -194,7 +196,7 @@ def test_what_is_stopped_or_backs_off_may_lack_more(c: Configuration, b: list[Wo
     check_all(engine)
 
 
-@COMMON
+@SOME
 @given(configurations(topology=True), nodes(), batches(2, 8))
 def test_room_on_nodes_that_is_listed_is_what_is_lacking(c: Configuration, n: list[Node], b: list[Workload]) -> None:
     engine = engine_of(c, n, b)
