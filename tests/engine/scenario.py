@@ -23,6 +23,7 @@
       - plan: {admitted: [a], resized: [e], evicted: {b: a}, waiting: {c: WaitingForQuota}, says: {c: "1 gpu short"}}
       - release / evict / remove / finish / hold / unhold: [a]
       - shrink: {e: {main: 2}}    (an elastic workload has so many pods left)
+      - asked: {e: 100}           (time at which an elastic workload asked for its size, in microseconds)
       - bind: {a: {main: {n0: 2}}}    configure: {...merged into configuration...}    nodes: {...}    restart:
       - ready: [a]    (from now on one starts at a time: when all that run are ready; these are)
       - clock: 10m                     (since the start; what is submitted afterwards is created then)
@@ -36,6 +37,7 @@ The key of a plan is its exact outcome: what is not listed must not happen. Crea
 from __future__ import annotations
 
 import pathlib
+from dataclasses import replace
 from typing import Any
 
 import yaml
@@ -412,6 +414,12 @@ class Run:
             self.engine.restore_admission(self.engine.shrunk(uid, counts))
             for name, found in bound.items():
                 self.engine.bind(uid, name, found)
+
+    def asked(self, what: Data) -> None:
+        for uid, micros in what.items():
+            admission = self.engine._state.records[uid].admission
+            assert admission is not None
+            self.engine.restore_admission(replace(admission, resize_asked=micros))
 
     def restart(self, _: Any) -> None:
         self.engine = copy_of(self.engine)
