@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import churn, engine, gang, idle, latency, placement
+from benchmarks import churn, domains, engine, gang, idle, latency, placement
 from benchmarks.machine import busy_cores, spin
 from benchmarks.report import Report
 from benchmarks.world import NotBuilt
@@ -16,6 +16,7 @@ from benchmarks.world import NotBuilt
 FIGURES: dict[str, Callable[[str, Path | None], list[Report]]] = {
     "engine": engine.run,
     "placement": placement.run,
+    "domains": domains.run,
     "latency": latency.run,
     "gang": gang.run,
     "churn": churn.run,

@@ -54,6 +54,10 @@ class FairPreemptionSearch(PreemptionSearch):
         self._state.log.revert(mark)
         return [Victim(t.candidate.record, REASONS[t.candidate.variant]) for t in self._filled_back(taken)]
 
+    def may_go(self) -> list[Record]:
+        """Everybody who may be evicted, in no particular order."""
+        return [candidate.record for candidate in self._candidates()]
+
     # ---- candidates
 
     def _candidates(self) -> list[Candidate]:

@@ -241,13 +241,13 @@ class Fleet:
         """Free amounts, row by column, as a new matrix."""
         if view == EMPTY:
             return self._capacity.copy()
+        used, occupied = self._used[view], self.occupied[view]
+        used[[row for name in self._stale[view] if (row := self._rows.get(name)) is not None]] = 0
         for name in self._stale[view]:
-            row = self._rows.get(name)
-            if row is not None:
-                self._used[view][row] = 0
-                for resource, amount in self.occupied[view].get(name, {}).items():
-                    if resource in self._columns:
-                        self._used[view][row, self._columns[resource]] = min(amount, _HUGE)
+            amounts, row = occupied.get(name), self._rows.get(name)
+            for resource, amount in amounts.items() if amounts and row is not None else ():
+                if resource in self._columns:
+                    used[row, self._columns[resource]] = min(amount, _HUGE)
         self._stale[view].clear()
         return self._capacity - self._used[view]
 
@@ -272,7 +272,7 @@ class Fleet:
         stale: set[str] = set()
         if cached is not None and cached.seen != seen:
             stale = {*self._changed[cached.seen[0] :], *self._moved[view][cached.seen[1] :]}
-        if cached is None or 4 * len(stale) > len(forest.names):
+        if cached is None or 64 * len(stale) > len(forest.names) + 4096:
             cached = _CachedCounts(self._all_counts(forest, pods, requests, view), seen)
         for name in stale if cached.seen != seen else ():
             member = forest.member_of.get(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from queue_manager.engine.clearing import cheapest
 from queue_manager.engine.configuration import Cell, FlavorFungibility
 from queue_manager.engine.fair_preemption import FairPreemptionSearch
 from queue_manager.engine.flavors import Assignment, Banned, FlavorAssigner, Mode
@@ -248,9 +249,20 @@ class Nominator:
             search = self._search(assignment.charge, contested, placeable)
             victims = search.find()
             self._note(search)
+            if victims and scope is not None and self._state.configuration.policies.location_aware_victims:
+                victims = self._elsewhere(search, scope, victims)
         mode = min(Mode.RECLAIM, max(Mode.PREEMPT, assignment.mode)) if victims else Mode.NO_CANDIDATES
         places = None if scope is None or not victims else self._without(victims, scope)
         return Nomination(self._record, assignment, mode, victims, places, misfit, reserve)
+
+    def _elsewhere(self, search: PreemptionSearch, scope: Scope, victims: list[Victim]) -> list[Victim]:
+        """The victims found, or cheaper ones in one domain."""
+
+        def find(nodes: frozenset[str]) -> list[Victim]:
+            search.only = nodes
+            return search.find()
+
+        return cheapest(self._state.fleet, scope, search.may_go(), victims, find)
 
     def _without(self, victims: list[Victim], scope: Scope) -> Places | None:
         """Nodes once the victims are gone."""

@@ -58,7 +58,7 @@ class Descent:
     def members(self, runs: Runs, depth: int, need: int, inside: int = 0) -> list[tuple[int, int]]:
         """Members and pods for `need` pods in domains `runs` of level `depth`, `inside` so many layers already."""
         if inside == len(self.layers):
-            runs = [run for run, _ in self._narrow(self.counts, 1, runs, depth, len(self.forest.levels) - 1, need)]
+            runs = [run for run, _ in self._narrow(self.counts, 1, runs, depth, self._last_wide(), need)]
             members = np.concatenate([np.arange(first, last) for first, last in runs])
             return [(int(members[i]), n) for i, n in pick(self.counts[members], need)]
         layer = self.layers[inside]
@@ -68,6 +68,11 @@ class Descent:
         for run, pods in self._narrow(self.rooms[inside], layer.size, runs, depth, layer.depth, need):
             found += self.members([run], layer.depth, pods, inside + 1)
         return found
+
+    def _last_wide(self) -> int:
+        """The lowest level of which some domain has several nodes; below it nodes are picked at once."""
+        levels = self.forest.levels
+        return next((d for d in reversed(range(len(levels))) if len(levels[d].starts) < len(self.counts)), -1)
 
     def _narrow(
         self, room: Ints, unit: int, runs: Runs, depth: int, end: int, need: int

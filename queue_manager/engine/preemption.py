@@ -61,7 +61,8 @@ class PreemptionSearch:
     """One search: `record` wants `charge` in its queue; `contested` are the cells where room has to be made.
 
     `placeable` tells whether its pods find nodes once victims are taken off theirs; None where nodes do not matter.
-    `retry_at` is when the first of those ends that were left out because something protects them still, 0 if none was.
+    With `only`, nobody goes who has no pod on these nodes. `retry_at` is when the first of those ends that were left
+    out because something protects them still, 0 if none was.
     """
 
     def __init__(
@@ -83,6 +84,12 @@ class PreemptionSearch:
         self._contested = contested
         self._placeable = placeable
         self.retry_at = 0
+        self.only: frozenset[str] | None = None
+
+    def may_go(self) -> list[Record]:
+        """Everybody who may be evicted, in no particular order."""
+        hierarchical, by_priority = self._from_cohort()
+        return [candidate.record for candidate in (*hierarchical, *by_priority, *self._from_queue())]
 
     def find(self) -> list[Victim]:
         """The victims; empty if no set of candidates makes enough room."""
@@ -152,6 +159,8 @@ class PreemptionSearch:
             if standing is None or record is self._record or not record.workload.preemptible:
                 continue
             if record.uid == self._record.workload.resizes:
+                continue
+            if self.only is not None and self.only.isdisjoint(standing.places):
                 continue
             if any(standing.charge.get(cell, 0) > 0 for cell in self._contested):
                 yield record

@@ -46,21 +46,32 @@ class Room:
     starts: Sequence[int]
     placed: list[Placed] = field(default_factory=list)
     _used: dict[str, list[dict[str, int]]] = field(default_factory=dict)
+    _counted: int = 0
 
     def counts(self, demand: Demand) -> Ints:
         """How many pods fit on each member of the demand's forest. Not to be changed by the caller."""
         counts = self.fleet.counts(demand.forest, demand.pods, demand.requests, self.views[0])
         for view in self.views[1:]:
             counts = np.minimum(counts, self.fleet.counts(demand.forest, demand.pods, demand.requests, view))
-        if not self._used:
+        if not self.placed:
             return counts
+        self._count()
         counts = counts.copy()
-        running = [i for i, start in enumerate(self.starts) if demand.stages[0] <= start <= demand.stages[1]]
+        running = self._running(demand)
         for name, used in self._used.items():
             member = demand.forest.member_of.get(name)
             if member is not None and counts[member]:
                 counts[member] = self._left(name, [used[i] for i in running], demand.requests)
         return counts
+
+    def _count(self) -> None:
+        """Counts by node what was placed since the last time: the last pod set of a search never needs it."""
+        for placed in self.placed[self._counted :]:
+            self._shift(placed, 1)
+        self._counted = len(self.placed)
+
+    def _running(self, demand: Demand) -> list[int]:
+        return [i for i, start in enumerate(self.starts) if demand.stages[0] <= start <= demand.stages[1]]
 
     def _left(self, name: str, used: list[dict[str, int]], requests: Mapping[str, int]) -> int:
         """How many pods fit on a node beside what this search put there."""
@@ -73,19 +84,16 @@ class Room:
                 left = here if left is None else min(left, here)
         return max(0, left or 0)
 
-    def take(self, placed: Placed) -> None:
-        """Puts pods somewhere."""
-        self.placed.append(placed)
-        self._shift(placed, 1)
-
     def give_back(self, mark: int) -> None:
-        """Takes everything back that was put since `placed` was so long."""
+        """Takes everything back that was placed since `placed` was so long."""
         while len(self.placed) > mark:
-            self._shift(self.placed.pop(), -1)
+            placed = self.placed.pop()
+            if len(self.placed) < self._counted:
+                self._shift(placed, -1)
+                self._counted -= 1
 
     def _shift(self, placed: Placed, sign: int) -> None:
-        demand = placed.demand
-        running = [i for i, start in enumerate(self.starts) if demand.stages[0] <= start <= demand.stages[1]]
+        demand, running = placed.demand, self._running(placed.demand)
         for member, count in zip(placed.members.tolist(), placed.counts.tolist(), strict=True):
             used = self._used.setdefault(demand.forest.names[member], [{} for _ in self.starts])
             for i in running:

@@ -303,7 +303,7 @@ class Placement:
 
     def _take(self, demand: Demand, found: Sequence[tuple[int, int]]) -> None:
         members, counts = (np.array(column, dtype=np.int64) for column in zip(*found, strict=True))
-        self._room.take(Placed(demand, members, counts))
+        self._room.placed.append(Placed(demand, members, counts))
 
 
 NO_SUCH_LEVEL = -2
