@@ -66,7 +66,7 @@ def promising(fleet: Fleet, scope: Scope, candidates: Iterable[Record]) -> list[
     able = most >= demand.count
     occupants: dict[int, list[Occupant]] = {}
     for record in candidates:
-        for domain, pods in _held(record, demand, depth).items():
+        for domain, pods in held(record, demand, depth).items():
             if able[domain]:
                 rank = -(1 << 40) if record.hold is not None else record.workload.priority
                 occupants.setdefault(domain, []).append(Occupant(rank, pods))
@@ -94,7 +94,7 @@ def _depth(scope: Scope | Demand, demand: Demand) -> int:
     return _depth(inner[0], demand) if inner else lowest
 
 
-def _held(record: Record, demand: Demand, depth: int) -> dict[int, int]:
+def held(record: Record, demand: Demand, depth: int) -> dict[int, int]:
     """Domain of a level -> pods of the demand for which there is room where the workload's pods are."""
     standing, level = record.standing[FUTURE], demand.forest.levels[depth]
     found: dict[int, int] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from queue_manager.engine.advice import Advice, advise
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Blocker, BlockerType, Reason, Waiting
 from queue_manager.engine.diagnosis import (
@@ -347,9 +348,26 @@ class Explainer:
         else:
             text = f"only {misfit.best} of {misfit.wanted} pods of pod set {demand.name} (flavor {name}) fit on {place}"
         text += self._excluded(nomination, demand)
-        domain = "/".join(misfit.values)
-        missing = misfit.wanted - misfit.best
-        return [Blocker(BlockerType.TOPOLOGY, text, domain, name, "pods", misfit.wanted, misfit.best, missing)]
+        advice = advise(self._state, misfit) if misfit.level else None
+        text += "" if advice is None else self._advice(misfit, advice)
+        holders = () if advice is None else tuple(uid for uid, _ in advice.occupants[:MOST_HOLDERS])
+        domain, missing = "/".join(misfit.values), misfit.wanted - misfit.best
+        return [Blocker(BlockerType.TOPOLOGY, text, domain, name, "pods", misfit.wanted, misfit.best, missing, holders)]
+
+    def _advice(self, misfit: Misfit, advice: Advice) -> str:
+        """Where it comes nearest, and what runs there."""
+        domain = "/".join(advice.values)
+        if advice.most < misfit.wanted:
+            return f"; no {misfit.level} can ever hold them: at most {advice.most} in {domain}"
+        text = ""
+        if advice.together >= misfit.wanted:
+            text = f"; there is room for {advice.together} in all, but in pieces"
+        text += f"; nearest is {domain}, {misfit.wanted - advice.room} short"
+        if advice.occupants:
+            listed = ", ".join(f"{self._name(uid)} ({pods})" for uid, pods in advice.occupants[:3])
+            more = len(advice.occupants) - 3
+            text += f"; there stand {listed}" + (f" and {more} more" if more > 0 else "")
+        return text
 
     def _excluded(self, nomination: Nomination, demand: Demand) -> str:
         """How many nodes there are, and how many of them are out for which reason."""
