@@ -4,6 +4,7 @@ selectors."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from queue_manager.engine.ask import Ask, PodSetAsk
 from queue_manager.engine.configuration import Configuration, Flavor
@@ -69,9 +70,14 @@ def build_scope(state: State, assignment: Assignment) -> Scope | Misfit | None:
 
 
 def _request_of(ask: Ask, unit: tuple[int, ...]) -> TopologyRequest | None:
-    """The request of pod sets that share a domain: that of the largest one which has any."""
+    """The request of pod sets that share a domain: that of the largest one which has any. Slices asked for around it
+    hold for each of its pod sets."""
     found = [ask.pod_sets[index] for index in unit if ask.pod_sets[index].pod_set.topology is not None]
-    return max(found, key=lambda pod_set: pod_set.count).pod_set.topology if found else None
+    own = max(found, key=lambda pod_set: pod_set.count).pod_set.topology if found else None
+    around = [request.slices for request in brackets(ask, ask.pod_sets[unit[0]]) if request.slices]
+    if around and (own is None or not own.slices):
+        return replace(own or TopologyRequest(TopologyMode.UNCONSTRAINED), slices=around[0])
+    return own
 
 
 def _demand(state: State, assignment: Assignment, index: int) -> Demand | Misfit | None:

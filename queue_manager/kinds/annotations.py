@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 
 from queue_manager.cluster.port import Object
-from queue_manager.engine.workload import MICROSECONDS, TopologyMode, TopologyRequest
+from queue_manager.engine.workload import MICROSECONDS, SliceLayer, TopologyMode, TopologyRequest
 from queue_manager.kinds.fields import View
 from queue_manager.kinds.kind import MANAGED_LABEL, PREFIX, PRIORITY_CLASS_LABEL, QUEUE_LABEL, Lookup, Unresolvable
 
@@ -35,16 +36,20 @@ TOPOLOGY_KEYS = {
     PREFERRED_TOPOLOGY: TopologyMode.PREFERRED,
     UNCONSTRAINED_TOPOLOGY: TopologyMode.UNCONSTRAINED,
 }
-NOT_YET = tuple(
-    PREFIX + name for name in ("slice-topology", "slice-size", "spread-topology", "exclusive-topology", "balanced")
-)
+SLICE_TOPOLOGY = PREFIX + "slice-topology"
+SLICE_SIZE = PREFIX + "slice-size"
+MOST_SLICE_LAYERS = 3
+NOT_YET = tuple(PREFIX + name for name in ("spread-topology", "exclusive-topology", "balanced"))
 """Keys of the contract that later versions act on; until then their user gets a warning."""
 OTHERS = tuple(
     PREFIX + name
     for name in ("state", "message", "user", "user-groups", "checkpointed-at", "pod-group", "pod-group-size")
 )
 OWN = (PLACEMENT, OVERRIDES, ORIGINAL, REBUILT)
-KNOWN = (*TOPOLOGY_KEYS, *NOT_YET, *OTHERS, *OWN, PODSET_GROUP, MIN_COUNT, MAX_RUN_TIME, ELASTIC)
+KNOWN = (
+    *(*TOPOLOGY_KEYS, SLICE_TOPOLOGY, SLICE_SIZE, PODSET_GROUP, MIN_COUNT, MAX_RUN_TIME, ELASTIC),
+    *(*NOT_YET, *OTHERS, *OWN),
+)
 KNOWN_LABELS = (QUEUE_LABEL, PRIORITY_CLASS_LABEL, MANAGED_LABEL, PREFIX + "pod-group")
 
 _LABEL_KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -79,15 +84,52 @@ def annotation(metadata: View, key: str) -> View:
 def topology_request(metadata: View) -> TopologyRequest | None:
     """The topology wish of these annotations, None without one. Raises Unresolvable on a bad or contradictory value."""
     found = [key for key in TOPOLOGY_KEYS if key in metadata["annotations"].mapping()]
+    layers = slice_layers(metadata)
     if not found:
-        return None
+        return TopologyRequest(TopologyMode.UNCONSTRAINED, "", layers) if layers else None
     field = annotation(metadata, found[0])
     if len(found) > 1:
         raise Unresolvable("BadAnnotation", field.path, f"{field.path} can't stand beside {found[1]}")
     try:
-        return _topology(found[0], field.text())
+        return replace(_topology(found[0], field.text()), slices=layers)
     except BadValue as error:
         raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
+
+
+def slice_layers(metadata: View) -> tuple[SliceLayer, ...]:
+    """The slices that these annotations ask for, the outermost layer first. Raises Unresolvable."""
+    levels, sizes = annotation(metadata, SLICE_TOPOLOGY), annotation(metadata, SLICE_SIZE)
+    if not (levels.given or sizes.given):
+        return ()
+    for field, other in ((levels, sizes), (sizes, levels)):
+        if not field.given:
+            raise Unresolvable("BadAnnotation", other.path, f"{other.path} needs {field.path} beside it")
+    field = levels
+    try:
+        keys = parse_levels(levels.text())
+        field = sizes
+        counts = parse_sizes(sizes.text())
+        if len(counts) != len(keys):
+            raise BadValue(f"must give one size for each of the {len(keys)} levels, not {len(counts)}")
+    except BadValue as error:
+        raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
+    return tuple(map(SliceLayer, keys, counts))
+
+
+def parse_levels(text: str) -> list[str]:
+    """Node label keys, the outermost first. Raises BadValue."""
+    keys = [key.strip() for key in text.split(",")]
+    if len(keys) > MOST_SLICE_LAYERS or not all(_LABEL_KEY.fullmatch(key) for key in keys):
+        raise BadValue(f"must be at most {MOST_SLICE_LAYERS} node label keys with commas between, not {text!r}")
+    return keys
+
+
+def parse_sizes(text: str) -> list[int]:
+    """Pods of a slice, the outermost first, each size dividing the one before. Raises BadValue."""
+    sizes = [parse_count(size.strip()) for size in text.split(",")]
+    if len(sizes) > MOST_SLICE_LAYERS or any(outer % inner for outer, inner in pairwise(sizes)):
+        raise BadValue(f"must be at most {MOST_SLICE_LAYERS} sizes, each dividing the one before, not {text!r}")
+    return sizes
 
 
 def podset_group(metadata: View) -> str:
@@ -210,6 +252,11 @@ def _annotations(metadata: View, obj: Object, *, template: bool) -> list[Finding
             finding = _annotation(annotation(metadata, key), key, obj, template=template)
             if finding is not None:
                 findings.append(finding)
+    if not findings:
+        try:
+            slice_layers(metadata)
+        except Unresolvable as error:
+            findings.append(Finding(error.field, error.message.removeprefix(f"{error.field} ")))
     wishes = [key for key in TOPOLOGY_KEYS if key in annotations]
     if len(wishes) > 1:
         findings.append(Finding(annotation(metadata, wishes[0]).path, f"can't stand beside {wishes[1]}"))
@@ -222,6 +269,10 @@ def _annotation(field: View, key: str, obj: Object, *, template: bool) -> Findin
         value = field.text()
         if key in TOPOLOGY_KEYS:
             _topology(key, value)
+        elif key == SLICE_TOPOLOGY:
+            parse_levels(value)
+        elif key == SLICE_SIZE:
+            parse_sizes(value)
         elif key == MAX_RUN_TIME:
             parse_duration(value)
         elif key == MIN_COUNT:

@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
-from queue_manager.kinds.annotations import BadValue, Severity, max_run_time, parse_duration, validate
+from queue_manager.engine.workload import SliceLayer, TopologyMode, TopologyRequest
+from queue_manager.kinds.annotations import (
+    BadValue,
+    Severity,
+    max_run_time,
+    parse_duration,
+    topology_request,
+    validate,
+)
 from queue_manager.kinds.batch_job import JobKind
+from queue_manager.kinds.fields import View
 from queue_manager.kinds.kind import Unresolvable
 from queue_manager.kinds.registry import validate as validate_all
 from tests.kinds.world import World, container, job, job_set, pod_template, replicated_job, train_job
@@ -93,13 +102,43 @@ def test_pod_template_is_named() -> None:
     ("key", "message"),
     [
         ("required_topolgy", "is not known; did you mean queue-manager.io/required-topology?"),
-        ("slice_size", "is not acted on yet"),
+        ("spread_topology", "is not acted on yet"),
         ("queue", "is a label, not an annotation"),
         ("podset_group", "has a meaning on pod templates only"),
     ],
 )
 def test_warnings(key: str, message: str) -> None:
     assert only(on_job(**{key: "x"}))[1:] == (message, Severity.WARNING)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "message"),
+    [
+        ({"slice_topology": "rack"}, "needs metadata.annotations[queue-manager.io/slice-size] beside it"),
+        ({"slice_size": "4"}, "needs metadata.annotations[queue-manager.io/slice-topology] beside it"),
+        ({"slice_topology": "rack,host", "slice_size": "4"}, "must give one size for each of the 2 levels, not 1"),
+        ({"slice_topology": "rack", "slice_size": "0"}, "must be a whole number of at least 1, not '0'"),
+        (
+            {"slice_topology": "rack,host", "slice_size": "4,3"},
+            "must be at most 3 sizes, each dividing the one before, not '4,3'",
+        ),
+        (
+            {"slice_topology": "a b", "slice_size": "4"},
+            "must be at most 3 node label keys with commas between, not 'a b'",
+        ),
+    ],
+)
+def test_slices_that_make_no_sense(annotations: dict[str, str], message: str) -> None:
+    assert only(on_job(**annotations))[1:] == (message, Severity.ERROR)
+
+
+def test_slices_are_read_outermost_first() -> None:
+    metadata = View(on_job(slice_topology="rack, host", slice_size="8,2"))["metadata"]
+    assert topology_request(metadata) == TopologyRequest(
+        TopologyMode.UNCONSTRAINED, "", (SliceLayer("rack", 8), SliceLayer("host", 2))
+    )
+    metadata = View(on_job(required_topology="block", slice_topology="rack", slice_size="8"))["metadata"]
+    assert topology_request(metadata) == TopologyRequest(TopologyMode.REQUIRED, "block", (SliceLayer("rack", 8),))
 
 
 @pytest.mark.parametrize("value", ["", "a b", "-", "x" * 64])
