@@ -19,8 +19,9 @@ from queue_manager.engine.workload import TopologyMode
 MOST_DOMAINS = 8
 """Domains for which victims are really searched: those that seem cheapest."""
 
-Cost = tuple[int, int, int]
-"""Highest rank among the victims, their number, their pods; what is only kept for somebody costs nothing."""
+Cost = tuple[int, int]
+"""Highest rank among the victims, and their number; what is only kept for somebody costs nothing. Of equal ones those
+stay that the order of eviction names first: the ones that started last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,7 @@ class Occupant:
 def cost_of(victims: Iterable[Victim]) -> Cost:
     """What evicting them all costs; less is better."""
     running = [victim.record for victim in victims if victim.record.hold is None]
-    pods = sum(sum(nodes.values()) for record in running for nodes in record.planned.values())
-    return (max((record.workload.priority for record in running), default=-(1 << 40)), len(running), pods)
+    return (max((record.workload.priority for record in running), default=-(1 << 40)), len(running))
 
 
 def cheapest(
