@@ -61,6 +61,11 @@ def suspended(product: Product, namespace: str, name: str) -> bool:
     return bool(product.client.get(TRAIN_JOB, name, namespace)["spec"]["suspend"])
 
 
+def _state_shown(product: Product, namespace: str, name: str) -> str:
+    annotations = product.client.get(TRAIN_JOB, name, namespace)["metadata"].get("annotations") or {}
+    return str(annotations.get("queue-manager.io/state"))
+
+
 def test_a_gang_that_never_gets_ready_goes_comes_back_and_is_deactivated_until_an_admin_releases_it(
     product_of_each_trainer: Product, api: TestClient
 ) -> None:
@@ -94,8 +99,7 @@ def test_a_gang_that_never_gets_ready_goes_comes_back_and_is_deactivated_until_a
         ("PodsReadyTimeout", "WaitForStart"),
         ("Deactivated", "RequeuingLimitExceeded"),
     ]
-    annotations = product.client.get(TRAIN_JOB, "stuck", namespace)["metadata"]["annotations"]
-    assert annotations["queue-manager.io/state"] == "deactivated"
+    wait_for(lambda: _state_shown(product, namespace, "stuck") == "deactivated", "its state is shown on the job")
 
     # --- released by an admin
     answer = api.post(url(namespace, "stuck", "/release"), json={"reason": "image is fixed"})
