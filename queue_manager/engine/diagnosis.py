@@ -89,7 +89,7 @@ def lacks_of(state: State, nomination: Nomination) -> list[Lack]:
             if known is None or known.missing < lack.missing:
                 quota[lack.cell] = lack
     found += quota.values()
-    if nomination.misfit is not None:
+    if nomination.misfit is not None and not nomination.behind:
         found.append(NodeLack(nomination, nomination.misfit, _node_of(nomination.misfit)))
     return found
 
@@ -162,7 +162,7 @@ class _Diagnosis:
         placing = not any(isinstance(x, FlavorLack) or (isinstance(x, NodeLack) and x.node is None) for x in granted)
         limits = not any(isinstance(lack, LimitLack) for lack in granted)
         prepared = _granted(self._prepared, granted)
-        found = Nominator(self._state, self._record, prepared, placing=placing, limits=limits).nominate()
+        found = Nominator(self._state, self._record, prepared, placing=placing, limits=limits, heed=False).nominate()
         lacking = [] if usable(found) else lacks_of(self._state, found)
         self._state.log.revert(mark)
         return lacking

@@ -94,6 +94,7 @@ class Engine:
             saved = workload.checkpointed_at != record.workload.checkpointed_at
             record.workload = workload
             state.count(record)
+            state.follow(record)
             count_again(state, record)
             if saved and state.queue(workload.queue).limits.checkpoint_grace:
                 state.touch(record)  # it may be spared no longer
@@ -203,11 +204,11 @@ class Engine:
         self._state.not_ready = not_ready
 
     def wake_at(self) -> int | None:
-        """When time alone changes something next (microseconds): a backoff or a protection from preemption ends. The
-        caller should plan then. None if nothing does."""
+        """When time alone changes something next (microseconds): a backoff or a protection from preemption ends, a
+        workload has waited so long that room is kept for it. The caller should plan then. None if nothing does."""
         state = self._state
         times = [record.workload.not_before for record in state.backoff.values()]
-        return min([*times, *state.retries.values()], default=None)
+        return min([*times, *state.retries.values(), *(at for at, _ in state.due[:1])], default=None)
 
     @_changes
     def revoke(self, uids: Iterable[str] | None = None) -> None:

@@ -16,6 +16,7 @@ from queue_manager.engine.diagnosis import (
     lacks_of,
 )
 from queue_manager.engine.flavors import Mode
+from queue_manager.engine.hold_blockers import held_for, hold_blockers
 from queue_manager.engine.limits import MAX_JOBS, RUNNING, WAITING, LimitHit
 from queue_manager.engine.nominate import Nomination, Nominator, usable
 from queue_manager.engine.pending import Group, Parked
@@ -64,6 +65,7 @@ class Explainer:
         nomination = Nominator(self._state, record, prepared).nominate()
         lacks = diagnose(self._state, record, prepared)
         blockers = [blocker for lack in lacks for blocker in self._of_lack(lack, queue)]
+        blockers = [*hold_blockers(self._state, nomination), *blockers]
         gates = self._gates(record, queue)
         if gates:
             return self._waiting(record, (self.tell(record).reason, (*gates, *blockers)))
@@ -109,6 +111,12 @@ class Explainer:
 
     def kind(self, record: Record) -> Kind:
         """What has to change for a workload's reason to be news; cheap, and blind to numbers."""
+        hold = self._state.starving.get(record.uid)
+        if hold is not None:
+            return ("hold", hold.target.expected, *self._kind(record))
+        return self._kind(record)
+
+    def _kind(self, record: Record) -> Kind:
         if record.hold is not None:
             return (Reason.WAITING_FOR_PREEMPTED_WORKLOADS,)
         if record.limit is not None:
@@ -144,7 +152,9 @@ class Explainer:
         if record.group is not None and not self._state.configuration.policies.present_reasons:
             reason = record.verdict or Reason.NOT_EVALUATED
         message = "; ".join(dict.fromkeys(blocker.message for blocker in blockers[:3]))
-        return Waiting(owner_uid(record.uid), reason, message, blockers, self.position(record))
+        start, kept = held_for(self._state, record)
+        message = f"{kept}; {message}" if kept else message
+        return Waiting(owner_uid(record.uid), reason, message, blockers, self.position(record), start)
 
     def position(self, record: Record) -> int:
         """1-based place in the queue's order; what has room held for it stands before, what is outside after."""
@@ -214,6 +224,7 @@ class Explainer:
         queue = self._state.queue(nomination.record.workload.queue)
         lacks = lacks_of(self._state, nomination)
         blockers = [blocker for lack in lacks for blocker in self._of_lack(lack, queue)]
+        blockers = [*hold_blockers(self._state, nomination), *blockers]
         return (reason_of(nomination), tuple(dict.fromkeys(blockers)))
 
     def _gates(self, record: Record, queue: QueueState) -> list[Blocker]:

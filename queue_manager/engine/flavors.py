@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol
 
 from queue_manager.engine.ask import StageSums
 from queue_manager.engine.configuration import (
@@ -35,6 +36,7 @@ class Mode(IntEnum):
 
 
 SEVERITY = (
+    Reason.BEHIND_HOLD,
     Reason.TOPOLOGY_PLACEMENT_FAILED,
     Reason.WAITING_FOR_QUOTA,
     Reason.EXCEEDS_MAX_QUOTA,
@@ -107,6 +109,12 @@ Banned = frozenset[tuple[int, str]]
 """(index of need, flavor) that must not be taken."""
 
 
+class Guard(Protocol):
+    """Says whether somebody for whom room is kept stands in the way of an amount (see `holds`)."""
+
+    def denies(self, cell: Cell, amount: int) -> object | None: ...
+
+
 class FlavorAssigner:
     """Assigns flavors to one workload of one queue."""
 
@@ -120,6 +128,7 @@ class FlavorAssigner:
         own: Mapping[Cell, int] | None = None,
         fit_by_rank: bool = False,
         first_fit: bool = False,
+        guard: Guard | None = None,
     ) -> None:
         """`own` is what the workload has already, where it asks for more of it. With `first_fit` flavors with too
         little free are not looked at when another one is good enough: for those who may evict nobody."""
@@ -130,6 +139,7 @@ class FlavorAssigner:
         self._queue = queue
         self._oracle = oracle
         self._draining = draining
+        self._guard = guard
         preemption = queue.preemption
         self._while_borrowing = preemption.borrow_within_cohort is not PreemptionPolicy.NEVER or (
             fair and preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER
@@ -285,6 +295,8 @@ class FlavorAssigner:
             return Mode.NO_FIT, 0, Reason.EXCEEDS_MAX_QUOTA
         level, can_reclaim = node.borrow_height(cell, amount, FUTURE)
         if amount <= max(0, node.available(cell, FUTURE)):
+            if self._guard is not None and self._guard.denies(cell, amount) is not None:
+                return Mode.NO_FIT, level, Reason.BEHIND_HOLD
             if self._draining and amount > max(0, node.available(cell, NOW)):
                 return Mode.DEFERRED, level, Reason.WAITING_FOR_QUOTA
             return Mode.FIT, level, None

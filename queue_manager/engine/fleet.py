@@ -28,6 +28,7 @@ Occupancy = Mapping[str, Amounts]
 """Node -> resource -> amount in base units."""
 
 _HUGE = 1 << 60
+_VIEWS = (NOW, FUTURE, EMPTY)
 MOST_COUNTS = 64
 """Shapes of pods of which a forest remembers what fits; the one not asked for longest is forgotten first."""
 
@@ -120,16 +121,16 @@ class Fleet:
     def __init__(self, log: UndoLog) -> None:
         self._log = log
         self.nodes: dict[str, Node] = {}
-        self.occupied: tuple[dict[str, Amounts], dict[str, Amounts]] = ({}, {})
+        self.occupied: list[dict[str, Amounts]] = [{} for _ in _VIEWS]
         self._rows: dict[str, int] = {}
         self._spare_rows: list[int] = []
         self._columns: dict[str, int] = {}
         self._ports: list[str] = []
         self._capacity: Ints = np.zeros((0, 0), dtype=np.int64)
-        self._used: list[Ints] = [np.zeros((0, 0), dtype=np.int64) for _ in (NOW, FUTURE)]
-        self._stale: tuple[set[str], set[str]] = (set(), set())
+        self._used: list[Ints] = [np.zeros((0, 0), dtype=np.int64) for _ in _VIEWS]
+        self._stale: list[set[str]] = [set() for _ in _VIEWS]
         self._changed: list[str] = []
-        self._moved: tuple[list[str], list[str], list[str]] = ([], [], [])
+        self._moved: list[list[str]] = [[] for _ in _VIEWS]
         self._masks: dict[PodFilter, _CachedMask] = {}
         self._forests: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], Forest] = {}
 
@@ -236,6 +237,35 @@ class Fleet:
         if len(moved) > 4 * len(self._rows) + 64:
             self._forget_counts()
         moved.append(name)
+
+    def clear_view(self, view: int) -> None:
+        """Makes a view an empty one, revocable."""
+        while len(self.occupied) <= view:
+            self.occupied.append({})
+            self._used.append(np.zeros_like(self._capacity))
+            self._stale.append(set())
+            self._moved.append([])
+        self._log.call(self._set_view, view, self.occupied[view])
+        self._set_view(view, {})
+
+    def _set_view(self, view: int, occupied: dict[str, Amounts]) -> None:
+        touched = {*self.occupied[view], *occupied}
+        self.occupied[view] = occupied
+        self._stale[view].update(touched)
+        if len(self._moved[view]) + len(touched) > 4 * len(self._rows) + 64:
+            self._forget_counts()
+        self._moved[view].extend(touched)
+
+    def has_room(self, places: Occupancy, view: int) -> bool:
+        """Whether usable nodes have all of this left."""
+        for name, amounts in places.items():
+            node = self.nodes.get(name)
+            if node is None or not node.ready or node.unschedulable:
+                return False
+            free = self.free_on(node, view)
+            if any(free(resource) < amount for resource, amount in amounts.items()):
+                return False
+        return True
 
     def free(self, view: int) -> Ints:
         """Free amounts, row by column, as a new matrix."""

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from queue_manager.engine.clearing import cheapest
 from queue_manager.engine.configuration import Cell, FlavorFungibility
+from queue_manager.engine.decision import Reason
 from queue_manager.engine.fair_preemption import FairPreemptionSearch
 from queue_manager.engine.flavors import Assignment, Banned, FlavorAssigner, Mode
 from queue_manager.engine.fleet import Occupancy
+from queue_manager.engine.holds import Guard, StarvingHold
 from queue_manager.engine.limits import LimitHit
 from queue_manager.engine.placing import build_scope, find_places, occupancy_of, still_holds
 from queue_manager.engine.preemption import PreemptionSearch, Victim
@@ -27,7 +29,7 @@ class Nomination:
     NO_CANDIDATES (could preempt, but nobody) or NO_FIT. `misfit` says that nodes, not quota, stand in the way;
     `reserve` are the places on empty nodes of one that waits for nodes. `retry_at` is when somebody whose eviction
     might help is protected no longer, 0 if nobody was spared. `limit` is a limit of the queue apart from its quota that
-    stands in the way.
+    stands in the way. `behind` are holds that keep the nodes it would go to.
     """
 
     record: Record
@@ -39,6 +41,17 @@ class Nomination:
     reserve: Places | None = None
     retry_at: int = 0
     limit: LimitHit | None = None
+    behind: tuple[StarvingHold, ...] = ()
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it could not start even if nothing else were there."""
+        if self.mode is not Mode.NO_FIT:
+            return False
+        reasons = {choice.taken.reason for choice in self.assignment.choices}
+        never = reasons & {Reason.EXCEEDS_MAX_QUOTA, Reason.NO_MATCHING_FLAVOR}
+        no_nodes = self.misfit is not None and self.reserve is None and not self.behind
+        return bool(never or self.assignment.prepared.uncovered or no_nodes)
 
     @property
     def level(self) -> int:
@@ -63,8 +76,10 @@ class Nominator:
         preempt: bool = True,
         placing: bool = True,
         limits: bool = True,
+        heed: bool = True,
     ) -> None:
-        """Without `placing` nodes do not matter, without `limits` quota alone does."""
+        """Without `placing` nodes do not matter, without `limits` quota alone does, without `heed` holds for others who
+        waited too long are ignored."""
         queue = state.queues[record.workload.queue]
         assert queue.queue is not None
         assert queue.node is not None
@@ -76,6 +91,7 @@ class Nominator:
         self._tally = queue.tally if limits else None
         self._placing = placing
         self._different = bool(state.draining or state.holders)
+        self._guard = Guard(state, record) if heed and state.starving else None
         fair, own = state.configuration.fair_sharing is not None, state.own_charge(record)
         policies = state.configuration.policies
         self._preempts = preempt and record.workload.may_preempt and queue.may_preempt
@@ -88,6 +104,7 @@ class Nominator:
             own,
             policies.fit_by_rank,
             first_fit=policies.hold_freed_quota and not self._preempts,
+            guard=self._guard,
         )
         self._retry_at = 0
 
@@ -136,8 +153,11 @@ class Nominator:
         """The search for victims that the configuration asks for."""
         fair = self._state.configuration.fair_sharing
         if fair is None:
-            return PreemptionSearch(self._state, self._record, charge, contested, placeable)
-        return FairPreemptionSearch(self._state, self._record, charge, contested, placeable, fair)
+            search = PreemptionSearch(self._state, self._record, charge, contested, placeable)
+        else:
+            search = FairPreemptionSearch(self._state, self._record, charge, contested, placeable, fair)
+        search.guard = self._guard
+        return search
 
     def _note(self, search: PreemptionSearch) -> None:
         if search.retry_at:
@@ -203,7 +223,9 @@ class Nominator:
             return Nomination(self._record, assignment, Mode.NO_FIT, misfit=scope)
         if assignment.mode >= Mode.DEFERRED:
             found = self._in_free_room(assignment, scope)
-            if found.mode >= Mode.DEFERRED:
+            if found.mode < Mode.DEFERRED and scope is not None:
+                found.behind = self._behind(assignment, scope)
+            if found.mode >= Mode.DEFERRED or found.behind:
                 return found
             return self._making_room(assignment, scope, found.misfit)
         return self._making_room(assignment, scope, None)
@@ -222,13 +244,13 @@ class Nominator:
             return Nomination(self._record, assignment, assignment.mode)
         misfit: Misfit | None = None
         if assignment.mode is Mode.FIT:
-            places = self.placed(scope, now=True)
+            places = self.placed(assignment, scope, now=True)
             if not isinstance(places, Misfit):
                 return Nomination(self._record, assignment, Mode.FIT, places=places)
             misfit = places
             if not self._different:
                 return Nomination(self._record, assignment, Mode.NO_FIT, misfit=misfit)
-        places = self.placed(scope, now=False)
+        places = self.placed(assignment, scope, now=False)
         if isinstance(places, Misfit):
             return Nomination(self._record, assignment, Mode.NO_FIT, misfit=places)
         return Nomination(self._record, assignment, Mode.DEFERRED, places=places, misfit=misfit)
@@ -245,14 +267,14 @@ class Nominator:
             contested = frozenset(self._topology_cells(assignment, scope))
         victims: list[Victim] = []
         if self._preempts:
-            placeable = None if scope is None else lambda: not isinstance(self.placed(scope, now=False), Misfit)
+            placeable = None if scope is None else lambda: self._placeable(assignment, scope)
             search = self._search(assignment.charge, contested, placeable)
             victims = search.find()
             self._note(search)
             if victims and scope is not None and self._state.configuration.policies.location_aware_victims:
                 victims = self._elsewhere(search, scope, victims)
         mode = min(Mode.RECLAIM, max(Mode.PREEMPT, assignment.mode)) if victims else Mode.NO_CANDIDATES
-        places = None if scope is None or not victims else self._without(victims, scope)
+        places = None if scope is None or not victims else self._without(assignment, victims, scope)
         return Nomination(self._record, assignment, mode, victims, places, misfit, reserve)
 
     def _elsewhere(self, search: PreemptionSearch, scope: Scope, victims: list[Victim]) -> list[Victim]:
@@ -264,12 +286,12 @@ class Nominator:
 
         return cheapest(self._state.fleet, scope, search.may_go(), victims, find)
 
-    def _without(self, victims: list[Victim], scope: Scope) -> Places | None:
+    def _without(self, assignment: Assignment, victims: list[Victim], scope: Scope) -> Places | None:
         """Nodes once the victims are gone."""
         mark = self._state.log.mark()
         for victim in victims:
             self._state.stand(victim.record, FUTURE, None)
-        places = self.placed(scope, now=False)
+        places = self.placed(assignment, scope, now=False)
         self._state.log.revert(mark)
         return None if isinstance(places, Misfit) else places
 
@@ -283,16 +305,38 @@ class Nominator:
 
     # ---- nodes
 
-    def placed(self, scope: Scope, now: bool) -> Places | Misfit:
-        """Nodes in the FUTURE view, or in what is free both there and NOW."""
-        return find_places(self._state, scope, *self._views(now))
+    def placed(self, assignment: Assignment, scope: Scope, now: bool) -> Places | Misfit:
+        """Nodes in the FUTURE view, or in what is free both there and NOW; less what holds keep."""
+        views, aside = self._views(assignment, now)
+        if aside:
+            places = find_places(self._state, scope, *views, *aside)
+            if not isinstance(places, Misfit):
+                return places
+        return find_places(self._state, scope, *views)
 
-    def still_placed(self, scope: Scope, places: Places, now: bool) -> bool:
+    def still_placed(self, assignment: Assignment, scope: Scope, places: Places, now: bool) -> bool:
         """Whether places found earlier are free in such a view."""
-        return still_holds(self._state, scope, places, *self._views(now))
+        return still_holds(self._state, scope, places, *self._views(assignment, now)[0])
 
-    def _views(self, now: bool) -> tuple[int, ...]:
-        return (FUTURE, NOW) if now and self._different else (FUTURE,)
+    def _views(self, assignment: Assignment, now: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The views in which there has to be room, and those of holds whose nodes are used only when no others will
+        do."""
+        views = (FUTURE, NOW) if now and self._different else (FUTURE,)
+        if self._guard is None:
+            return views, ()
+        must, should = self._guard.on_nodes(assignment.charge)
+        return (*views, *(hold.view for hold in must)), tuple(hold.view for hold in should)
+
+    def _placeable(self, assignment: Assignment, scope: Scope) -> bool:
+        return not isinstance(self.placed(assignment, scope, now=False), Misfit)
+
+    def _behind(self, assignment: Assignment, scope: Scope) -> tuple[StarvingHold, ...]:
+        """The holds without which the nodes would be there."""
+        must = [] if self._guard is None else self._guard.on_nodes(assignment.charge)[0]
+        if not must:
+            return ()
+        places = find_places(self._state, scope, FUTURE)
+        return () if isinstance(places, Misfit) else tuple(must)
 
 
 def usable(nomination: Nomination) -> bool:

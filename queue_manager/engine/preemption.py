@@ -14,6 +14,7 @@ from enum import Enum
 from queue_manager.engine.configuration import Cell, PreemptionPolicy, Queue
 from queue_manager.engine.decision import EvictionReason
 from queue_manager.engine.flavors import Mode
+from queue_manager.engine.holds import Guard
 from queue_manager.engine.protection import saved_at, spared_until
 from queue_manager.engine.state import Record, State
 from queue_manager.engine.tree import FUTURE, TreeNode
@@ -62,7 +63,7 @@ class PreemptionSearch:
 
     `placeable` tells whether its pods find nodes once victims are taken off theirs; None where nodes do not matter.
     With `only`, nobody goes who has no pod on these nodes. `retry_at` is when the first of those ends that were left
-    out because something protects them still, 0 if none was.
+    out because something protects them still, 0 if none was. `guard` are the holds that have to be heeded.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class PreemptionSearch:
         self._placeable = placeable
         self.retry_at = 0
         self.only: frozenset[str] | None = None
+        self.guard: Guard | None = None
 
     def may_go(self) -> list[Record]:
         """Everybody who may be evicted, in no particular order."""
@@ -282,6 +284,8 @@ class PreemptionSearch:
         self._state.tree.remove(candidate.node, standing.charge, FUTURE)
         if self._placeable is not None:
             self._state.fleet.vacate(standing.places, FUTURE)
+        if self.guard is not None:
+            self.guard.lift(candidate.record.uid, -1)
 
     def _give_back(self, candidate: Candidate) -> None:
         standing = candidate.record.standing[FUTURE]
@@ -289,11 +293,15 @@ class PreemptionSearch:
         self._state.tree.add(candidate.node, standing.charge, FUTURE)
         if self._placeable is not None:
             self._state.fleet.occupy(standing.places, FUTURE)
+        if self.guard is not None:
+            self.guard.lift(candidate.record.uid, 1)
 
     def _fits(self, borrow: bool) -> bool:
         if not borrow and any(self._node.borrowing_with(cell, amount, FUTURE) for cell, amount in self._charge.items()):
             return False
         if not self._state.tree.fits(self._node, self._charge, FUTURE):
+            return False
+        if self.guard is not None and not self.guard.fits(self._charge):
             return False
         return self._placeable is None or self._placeable()
 

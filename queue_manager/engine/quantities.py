@@ -93,3 +93,16 @@ def show(resource: str, amount: int) -> str:
             if amount and amount % unit == 0:
                 return f"{amount // unit}{suffix}"
     return str(amount)
+
+
+def show_time(micros: int) -> str:
+    """A time in microseconds since the Unix epoch as people write it, to the second, in UTC."""
+    days, seconds = divmod(micros // 1_000_000, 86_400)
+    # Years begin in March here, so that the leap day is the last one; an era is the 400 years after which all repeats.
+    era, day = divmod(days + 719_468, 146_097)
+    year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153
+    day -= (153 * month + 2) // 5
+    year, month = year + era * 400 + (month >= 10), (month + 2) % 12 + 1
+    return f"{year:04}-{month:02}-{day + 1:02} {seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02} UTC"

@@ -25,7 +25,8 @@ def reason_of(nomination: Nomination) -> Reason:
     found = [choice.taken.reason for choice in assignment.choices if choice.taken.reason is not None]
     found += [Reason.NO_MATCHING_FLAVOR for _ in assignment.prepared.uncovered]
     found += [Reason.MISCONFIGURED for _ in assignment.prepared.unmapped]
-    found += [] if nomination.misfit is None else [Reason.TOPOLOGY_PLACEMENT_FAILED]
+    found += [Reason.BEHIND_HOLD for _ in nomination.behind[:1]]
+    found += [Reason.TOPOLOGY_PLACEMENT_FAILED] if nomination.misfit is not None and not nomination.behind else []
     return most_severe(found) or Reason.PENDING_EVALUATION
 
 

@@ -13,6 +13,8 @@ from queue_manager.engine.decision import Admission, Eviction, EvictionReason, P
 from queue_manager.engine.explain import Explainer, kind_of
 from queue_manager.engine.flavors import Mode
 from queue_manager.engine.fleet import Occupancy
+from queue_manager.engine.holds import Guard
+from queue_manager.engine.keeper import Keeper
 from queue_manager.engine.nominate import Nomination, Nominator
 from queue_manager.engine.order import ClassicalOrder, FairOrder, RoundOrder
 from queue_manager.engine.outside import drained_by
@@ -78,23 +80,38 @@ class Pass:
         """Plays rounds and returns what was decided. Costs next to nothing when nothing was marked."""
         state = self._state
         self._due()
-        if state.dirty or state.live or state.fresh or state.nodes_changed or state.to_stop:
+        keeper = Keeper(state)
+        if state.dirty or state.live or state.fresh or state.nodes_changed or state.to_stop or keeper.due():
             state.log.assign(state, "live", set(state.live))
+            keeper.look()
             self._wake()
             self._stop()
             if not state.not_ready:
-                if self._holds:
-                    self._claims()
-                self._rounds()
-                self._wake()
+                self._decide(keeper)
         return Plan(
             self._now,
             state.configuration.revision,
             tuple(self._admissions.values()),
             tuple(self._evictions),
             self._report(),
+            holds=keeper.holds(),
             resizes=tuple(self._resizes.values()),
         )
+
+    def _decide(self, keeper: Keeper) -> None:
+        """All that may start or make room now: first those for whom room is kept, then in rounds."""
+        if self._holds:
+            self._claims()
+        for nomination in keeper.before():
+            if self._state.not_ready:
+                break
+            self._admit(nomination, nomination.places)
+        self._wake()
+        self._rounds()
+        while keeper.after():
+            self._wake()
+            self._rounds()
+        self._wake()
 
     # ---- before the rounds
 
@@ -211,7 +228,7 @@ class Pass:
         mark = state.log.mark()
         if held is not None:
             state.stand(record, FUTURE, None)
-        nominator = Nominator(state, record, state.prepare(record.workload, queue), preempt=False)
+        nominator = Nominator(state, record, state.prepare(record.workload, queue), preempt=False, heed=False)
         found = nominator.nominate()
         if held is not None and found.mode is not Mode.FIT:
             same = nominator.again(held)
@@ -439,7 +456,7 @@ class Pass:
         if nomination.places is None or not isinstance(scope, Scope):
             return nomination.places is None
         nominator = self._nominator(nomination.record)
-        return nominator.still_placed(scope, nomination.places, now=nomination.mode is Mode.FIT)
+        return nominator.still_placed(nomination.assignment, scope, nomination.places, now=nomination.mode is Mode.FIT)
 
     def _remember_flavors(self, nomination: Nomination, outcome: Outcome) -> None:
         """Where to go on next time; from the first flavor after evictions, or when all were tried."""
@@ -478,6 +495,7 @@ class Pass:
         for victim in nomination.victims:
             state.stand(victim.record, FUTURE, None)
         fits = state.tree.fits(node, charge, FUTURE)
+        fits = fits and (not state.starving or Guard(state, nomination.record).fits(charge))
         places = nomination.places
         same = fits and places is not None and (untouched or self._still_placed(nomination))
         if fits and not same:
@@ -507,7 +525,7 @@ class Pass:
         scope = build_scope(self._state, nomination.assignment)
         if scope is None or isinstance(scope, Misfit):
             return scope
-        return self._nominator(nomination.record).placed(scope, now)
+        return self._nominator(nomination.record).placed(nomination.assignment, scope, now)
 
     def _wait_for_victims(self, nomination: Nomination, places: Places | None) -> bool:
         """Without holds, as in Kueue: the room is kept until the end of the round, then everybody may take it."""

@@ -4,7 +4,8 @@ revocable.
 What has to be looked at again is marked: `dirty` trees, where quota may have become free, `nodes_changed`, `live`
 queues, which have heads that were not tried, and `fresh` workloads, which nobody has told yet why they wait.
 `now` is the time of the present pass or question (microseconds), `retries` when a workload that failed is worth another
-try because a protection ends, by uid.
+try because a protection ends, by uid. `starving` are the holds for workloads that waited too long, `overdue` the queues
+of a tree in which some have.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from heapq import heappush
 
 from queue_manager.engine.ask import Shape, ask_of, shape_of
 from queue_manager.engine.configuration import (
@@ -27,6 +29,7 @@ from queue_manager.engine.decision import Admission, BlockerType, Reason
 from queue_manager.engine.edits import QuotaEdits, quota_edits
 from queue_manager.engine.flavors import Assignment
 from queue_manager.engine.fleet import Fleet, Occupancy
+from queue_manager.engine.holds import FIRST_VIEW, StarvingHold, Target, end_of
 from queue_manager.engine.limits import WHOLE, Counted, LimitHit, Tally, by_resource, parties_of
 from queue_manager.engine.outside import Outside, drained_by, outsides_of
 from queue_manager.engine.pending import Group, Parked, Pending
@@ -44,6 +47,7 @@ Planned = Mapping[str, Mapping[str, int]]
 
 
 _NO_LIMITS = Limits()
+INFINITE = 1 << 62
 
 
 class Phase(Enum):
@@ -181,6 +185,9 @@ class State:
         self.now = 0
         self.retries: dict[str, int] = {}
         self.turns = Turns(self.log)
+        self.starving: dict[str, StarvingHold] = {}
+        self.overdue: dict[TreeNode, dict[str, QueueState]] = {}
+        self.due: list[tuple[int, str]] = []
 
     # ---- standing
 
@@ -204,6 +211,8 @@ class State:
         for changed in (old, standing):
             if changed is not None:
                 self._resize(self.queues[changed.queue])
+        if view == FUTURE:
+            self.follow(record)
 
     def _set_standing(self, record: Record, view: int, standing: Standing | None) -> None:
         old = record.standing[view]
@@ -258,9 +267,13 @@ class State:
         """Replaces the configuration and counts everything anew under it, if more than amounts of quota changed."""
         edits = quota_edits(self.configuration, configuration)
         self.configuration = configuration
+        for uid in list(self.starving):
+            self.end_hold(uid)
         if edits is not None:
             self._edit(edits)
             return
+        self.overdue.clear()
+        self.due.clear()
         self.tree = QuotaTree(configuration, self.log)
         for queue in self.queues.values():
             self._describe(queue)
@@ -375,10 +388,12 @@ class State:
             self._reseat(queue, queue.seats.resize(self._open_seats(queue)))
 
     def shape(self, queue: QueueState, workload: Workload) -> Shape:
-        """The shape of a workload in a queue; where limits go by user, whose it is belongs to it."""
-        if queue.by_user:
-            return (workload.user, workload.groups, *shape_of(workload))
-        return shape_of(workload)
+        """The shape of a workload in a queue: with how long it may run where there are holds, with whose it is where
+        limits go by user."""
+        shape = shape_of(workload)
+        if self.configuration.starvation is not None:
+            shape = (workload.max_run_time, *shape)
+        return (workload.user, workload.groups, *shape) if queue.by_user else shape
 
     def join(self, queue: QueueState, record: Record) -> None:
         """Adds a workload to the group of its shape."""
@@ -390,6 +405,9 @@ class State:
         self.log.assign(record, "group", group)
         queue.pending.add(group, record.workload.queued, record.uid)
         self.live.add(queue.name)
+        starvation = self.configuration.starvation
+        if starvation is not None:
+            heappush(self.due, (record.workload.queued + starvation.after, record.uid))
 
     def dequeue(self, record: Record) -> None:
         """Takes a workload out of wherever it waits."""
@@ -407,6 +425,7 @@ class State:
 
     def _leave_group(self, queue: QueueState, record: Record) -> None:
         assert record.group is not None
+        self.end_hold(record.uid)
         queue.pending.discard(record.group, record.workload.queued, record.uid)
         self.log.assign(record, "group", None)
 
@@ -455,6 +474,97 @@ class State:
         """Workloads of a queue for which room is held, in its order."""
         found = [record for record in self.holders.values() if record.workload.queue == queue.name]
         return sorted(found, key=lambda record: record.order)
+
+    # ---- holds for the starving
+
+    def hold_for(self, record: Record, target: Target) -> StarvingHold:
+        """Begins a hold for a waiting workload, or changes it: others may get what it keeps no longer."""
+        old = self.starving.get(record.uid)
+        taken = {hold.view for hold in self.starving.values()}
+        view = next(v for v in range(FIRST_VIEW, FIRST_VIEW + len(taken) + 1) if v not in taken)
+        node = self.tree.queues[record.workload.queue]
+        hold = StarvingHold(record, node, view if old is None else old.view, target)
+        self.tree.clear_view(node.root, hold.view)
+        self.fleet.clear_view(hold.view)
+        self.log.put(self.starving, record.uid, hold)
+        for queue in self.queues.values():
+            for other in queue.standing.values():
+                self._follow(hold, other)
+        for other_hold in list(self.starving.values()):
+            self._stand_beside(other_hold, hold)
+            if other_hold is not hold:
+                self._stand_beside(hold, other_hold)
+        self.shift(hold, target.standing, 1)
+        if old is None:
+            self.log.put(self.fresh, record.uid, record)
+        else:
+            self._news(hold)
+        return hold
+
+    def end_hold(self, uid: str) -> None:
+        """A hold ends: its workload starts, is gone, or has no hope."""
+        hold = self.starving.get(uid)
+        if hold is None:
+            return
+        self.tree.clear_view(hold.node.root, hold.view)
+        self.fleet.clear_view(hold.view)
+        self.log.drop(self.starving, uid)
+        self.stand_aside(hold)
+        self._news(hold)
+
+    def stand_aside(self, hold: StarvingHold) -> None:
+        """Takes a starving workload out of the views of the other holds."""
+        for other in self.starving.values():
+            if other is not hold:
+                self._put(other, hold.record.uid, None)
+
+    def _news(self, hold: StarvingHold) -> None:
+        self.dirty.add(hold.node.root)
+        if hold.on_nodes:
+            self.nodes_changed = True
+        self.log.put(self.fresh, hold.record.uid, hold.record)
+
+    def _stand_beside(self, hold: StarvingHold, other: StarvingHold) -> None:
+        """Two holds at a time: the one that starts first still runs when the other is complete, unless it is known to
+        end before."""
+        first, then = other.target.expected, hold.target.expected
+        longest = other.record.workload.max_run_time
+        if other is hold or (first or INFINITE, other.record.order) > (then or INFINITE, hold.record.order):
+            return
+        ended = other.record.uid in hold.target.gone or (first and then and longest and first + longest <= then)
+        stands_for_it = not other.target.gone.isdisjoint(hold.target.stays)
+        self._put(hold, other.record.uid, None if ended or stands_for_it else other.target.standing)
+
+    def follow(self, record: Record) -> None:
+        """Keeps the views of all holds in line with what a workload takes and how long it may run."""
+        for hold in self.starving.values():
+            self._follow(hold, record)
+
+    def _follow(self, hold: StarvingHold, record: Record) -> None:
+        """Keeps the view of a hold in line with what a workload takes."""
+        standing = record.standing[FUTURE]
+        if standing is not None and not hold.outlasts(record.uid, end_of(record)):
+            standing = None
+        self._put(hold, record.uid, standing)
+
+    def _put(self, hold: StarvingHold, uid: str, standing: Standing | None) -> None:
+        old = hold.members.get(uid)
+        if old is standing:
+            return
+        if old is not None:
+            self.shift(hold, old, -1)
+            self.log.drop(hold.members, uid)
+        if standing is not None:
+            self.shift(hold, standing, 1)
+            self.log.put(hold.members, uid, standing)
+
+    def shift(self, hold: StarvingHold, standing: Standing, sign: int) -> None:
+        """Counts something in the view of a hold (1), or no longer (-1)."""
+        node = self.tree.queues.get(standing.queue)
+        if node is not None and node.root is hold.node.root:
+            (self.tree.add if sign > 0 else self.tree.remove)(node, standing.charge, hold.view)
+        if standing.places:
+            (self.fleet.occupy if sign > 0 else self.fleet.vacate)(standing.places, hold.view)
 
     # ---- steps of a life
 

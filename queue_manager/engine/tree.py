@@ -5,6 +5,7 @@ NOW     what is charged: admitted and draining workloads (quota counts until the
 FUTURE  what will be charged once everything that drains is gone and those it is kept for have started; decisions look
         here first, so that nobody takes what was freed for somebody else;
 EMPTY   no usage at all: what a node could have at most.
+Holds for the starving add one view each, numbered from 3 on (see `holds`).
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ class TreeNode:
         self.path = name
         self.subtree: dict[Cell, int] = {}
         self.local: dict[Cell, int] = {}
-        self.usage: tuple[dict[Cell, int], dict[Cell, int], dict[Cell, int]] = ({}, {}, {})
+        self.usage: list[dict[Cell, int]] = [{}, {}, {}]
         # Of a root: what `available` found in each view, by cell and node.
-        self.known: tuple[Known, Known, Known] = ({}, {}, {})
+        self.known: list[Known] = [{}, {}, {}]
 
     def ancestors(self) -> Iterator[TreeNode]:
         """Parent, grandparent, ... root."""
@@ -248,6 +249,20 @@ class QuotaTree:
                         self._remove(above.parent, cell, max(0, used - local) - max(0, used - kept), view)
                 amount -= kept - local
             above = above.parent
+
+    def clear_view(self, root: TreeNode, view: int) -> None:
+        """Makes a view of one tree an empty one, revocable."""
+        while len(root.known) <= view:
+            root.known.append({})
+        root.known[view].clear()
+        self._log.call(root.known[view].clear)
+        nodes = [root]
+        for node in nodes:
+            nodes.extend(node.children)
+            while len(node.usage) <= view:
+                node.usage.append({})
+            self._log.call(node.usage.__setitem__, view, node.usage[view])
+            node.usage[view] = {}
 
     def fits(self, queue: TreeNode, charge: Charge, view: int) -> bool:
         """Whether the queue can take the whole charge."""

@@ -191,7 +191,7 @@ def snapshot(engine: Engine) -> Any:
     state = engine._state
     tree = {
         node.path + ("" if node.is_queue else "/"): [
-            {c: v for c, v in amounts.items() if v} for amounts in (*node.usage, node.subtree, node.local)
+            {c: v for c, v in amounts.items() if v} for amounts in (*node.usage[:2], node.subtree, node.local)
         ]
         for node in [*state.tree.queues.values(), *state.tree.cohorts.values()]
     }
@@ -239,7 +239,7 @@ def snapshot(engine: Engine) -> Any:
         state.rounds,
     )
     holds = (sorted(state.holders), sorted(state.draining), state.turns.victims())
-    return tree, records, queues, marks, holds, dict(state.retries), state.fleet.occupied
+    return tree, records, queues, marks, holds, dict(state.retries), [dict(view) for view in state.fleet.occupied[:2]]
 
 
 def settle(engine: Engine, start: int = 1, most: int = 60, check: Callable[[Plan], None] | None = None) -> list[Plan]:

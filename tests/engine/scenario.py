@@ -316,7 +316,8 @@ class Run:
         self.now = START
         self.are_ready: set[str] | None = None
         self.created = 0
-        self.offset = 0
+        self.offset = START if "starvation" in self.configuration else 0
+        self.plan_made = Plan(self.now, 0)
         self.requests: dict[str, Data] = {}
         self.times: dict[str, int] = {}
         self.nodes(self.data.get("nodes", {}))
@@ -428,8 +429,7 @@ class Run:
         self.engine.revoke()
 
     def clock(self, text: str) -> None:
-        self.offset = parse_duration(text)
-        self.now = START + self.offset
+        self.offset = self.now = START + parse_duration(text)
 
     def at(self, micros: int) -> None:
         self.now = micros
@@ -446,7 +446,7 @@ class Run:
         what = what or {}
         self.now += 1000
         self._gate()
-        plan: Plan = self.engine.plan(self.now)
+        plan = self.plan_made = self.engine.plan(self.now)
         self._gate()
         admitted = [a.uid for a in plan.admissions]
         assert sorted(admitted) == sorted(what.get("admitted", [])), f"admitted {admitted}"
@@ -461,9 +461,24 @@ class Run:
         self.expect(rest)
         if (plan.admissions or plan.resizes or plan.evictions) and not what.get("revocable"):
             again = self.engine.plan(self.now)
-            assert again == Plan(self.now, again.revision), "a second pass changes something"
+            assert again == Plan(self.now, again.revision, holds=plan.holds), "a second pass changes something"
 
     # ---- expectations
+
+    def _holds(self, wanted: Data) -> None:
+        """Uid -> when it should be complete ("" if nobody knows), or a list of that and of the nodes kept."""
+        found: Data = {}
+        for hold in self.plan_made.holds:
+            at = f"{round((hold.expected - START) / 60_000_000)}m" if hold.expected else ""
+            found[hold.uid] = [at, *hold.nodes] if isinstance(wanted.get(hold.uid), list) else at
+        assert found == wanted, f"holds {found}"
+
+    def _starts(self, wanted: Data) -> None:
+        for uid, text in wanted.items():
+            waiting = self.engine.explain(uid, self.now)
+            assert waiting is not None
+            found = round((waiting.estimated_start - START) / 60_000_000) if waiting.estimated_start else None
+            assert found == (parse_duration(text) // 60_000_000 if text else None), f"{uid} starts at {found} m"
 
     def _wakes(self, text: str | None) -> None:
         at = self.engine.wake_at()

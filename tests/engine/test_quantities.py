@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_manager.engine.quantities import exact, parse, parse_all, show
+from queue_manager.engine.quantities import exact, parse, parse_all, show, show_time
 
 
 @pytest.mark.parametrize(
@@ -63,3 +65,12 @@ def test_show_is_for_people() -> None:
         "8",
     ]
     assert exact("1500m") * 2 == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1970-01-01 00:00:00", "1999-12-31 23:59:59", "2000-02-29 12:00:00", "2024-03-01 00:00:01", "2100-02-28 06:07:08"],
+)
+def test_times_are_shown_in_utc(text: str) -> None:
+    at = datetime.fromisoformat(text).replace(tzinfo=UTC)
+    assert show_time(int(at.timestamp()) * 1_000_000 + 999_999) == f"{text} UTC"
