@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from queue_manager.config.human import moment as at
+from queue_manager.controller.times import from_microseconds
 from queue_manager.engine.decision import Blocker, BlockerType, Waiting
 from queue_manager.store.records import WorkloadRow
 
@@ -14,14 +15,16 @@ from queue_manager.store.records import WorkloadRow
 def explanation_of(
     waiting: Waiting, row: WorkloadRow, rows: Mapping[str, WorkloadRow], now: datetime
 ) -> Mapping[str, Any]:
-    """JSON of a waiting workload's explanation. `since` is when it was created, `asOf` when the numbers were taken."""
+    """JSON of a waiting workload's explanation. `since` is when it was created, `asOf` when the numbers were taken,
+    `estimatedStart` is known where room is kept for it that will be free by then."""
+    start = waiting.estimated_start
     return {
         "reason": waiting.reason.value,
         "message": waiting.message,
         "position": waiting.position,
         "since": row.created_at.isoformat(),
         "asOf": now.isoformat(),
-        "estimatedStart": None,
+        "estimatedStart": from_microseconds(start).isoformat() if start else None,
         "blockers": [_blocker(blocker, row, rows) for blocker in waiting.blockers],
     }
 

@@ -16,6 +16,7 @@ from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.view import ClusterView
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.workload import Workload
+from queue_manager.kinds.annotations import checkpointed_at
 from queue_manager.kinds.kind import Kind, Placement, PodPlacement
 from queue_manager.kinds.registry import KINDS
 from queue_manager.store.deadlines import STARTED
@@ -51,6 +52,15 @@ class Picture:
         """The configuration that decides from now on."""
         self.compiled = compiled
         self.engine.configure(compiled.configuration)
+        for row in self.rows.values():
+            if row.admission is not None:
+                self.refresh(row)
+
+    def refresh(self, row: WorkloadRow) -> None:
+        """Tells the engine of a running workload what may change without a change of its row: its checkpoints, how long
+        its priority class protects it."""
+        if row.state in (State.STARTING, State.RUNNING):
+            self.engine.upsert_workload(self.workload(row))
 
     def kind_of(self, row: WorkloadRow) -> Kind:
         """The kind of the row's object."""
@@ -137,7 +147,9 @@ class Picture:
             self.bind(row)
 
     def workload(self, row: WorkloadRow) -> Workload:
-        """A row as the engine takes it."""
+        """A row as the engine takes it, with what only its object tells and what its priority class says now."""
+        obj = self.object_of(row)
+        priority_class = self.compiled.priority_classes.get(row.priority_class)
         return Workload(
             uid=row.uid,
             namespace=row.namespace,
@@ -149,10 +161,13 @@ class Picture:
             may_preempt=row.may_preempt,
             preemptible=row.preemptible,
             user=row.user,
+            groups=row.groups,
             topology=row.topology,
             not_before=to_microseconds(row.not_before) if row.not_before else 0,
             requeued=to_microseconds(row.requeued_at) if row.requeued_at else 0,
             max_run_time=max(1, row.max_run_time - row.past_run_time) if row.max_run_time else 0,
+            min_run_time=priority_class.min_run_time if priority_class is not None else 0,
+            checkpointed_at=0 if obj is None else checkpointed_at(obj),
             namespace_labels=self.intake.namespace_labels(row.namespace),
             local_queue=f"{row.namespace}/{row.local_queue}",
         )

@@ -141,6 +141,7 @@ class Reconciler:
         if is_elastic(row):
             return self._resizing.change_of(row, obj, kind, facts.now)
         if row.state in (State.STARTING, State.RUNNING):
+            self._picture.refresh(row)
             return self._loan(row, obj, kind)
         if row.state in (State.RESERVED, State.DEACTIVATED) and not kind.is_suspended(obj):
             self._executors.submit(sync(row))

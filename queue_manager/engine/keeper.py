@@ -28,9 +28,7 @@ class Keeper:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        policies = state.configuration.policies
-        on = policies.hold_for_starving and policies.hold_freed_quota
-        self._starvation = state.configuration.starvation if on else None
+        self._starvation = state.starvation
         self._roots: set[TreeNode] = set()
         self._nodes = False
         self._looks = 0

@@ -103,9 +103,8 @@ class Pass:
         if self._holds:
             self._claims()
         for nomination in keeper.before():
-            if self._state.not_ready:
-                break
-            self._admit(nomination, nomination.places)
+            if not self._full:
+                self._admit(nomination, nomination.places)
         self._wake()
         self._rounds()
         while keeper.after():

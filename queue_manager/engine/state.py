@@ -24,6 +24,7 @@ from queue_manager.engine.configuration import (
     PreemptionPolicy,
     Queue,
     QueueingStrategy,
+    Starvation,
 )
 from queue_manager.engine.decision import Admission, BlockerType, Reason
 from queue_manager.engine.edits import QuotaEdits, quota_edits
@@ -185,6 +186,7 @@ class State:
         self.now = 0
         self.retries: dict[str, int] = {}
         self.turns = Turns(self.log)
+        self.starvation: Starvation | None = None
         self.starving: dict[str, StarvingHold] = {}
         self.overdue: dict[TreeNode, dict[str, QueueState]] = {}
         self.due: list[tuple[int, str]] = []
@@ -272,6 +274,9 @@ class State:
         if edits is not None:
             self._edit(edits)
             return
+        policies = configuration.policies
+        holds = policies.hold_for_starving and policies.hold_freed_quota
+        self.starvation = configuration.starvation if holds else None
         self.overdue.clear()
         self.due.clear()
         self.tree = QuotaTree(configuration, self.log)
@@ -391,7 +396,7 @@ class State:
         """The shape of a workload in a queue: with how long it may run where there are holds, with whose it is where
         limits go by user."""
         shape = shape_of(workload)
-        if self.configuration.starvation is not None:
+        if self.starvation is not None:
             shape = (workload.max_run_time, *shape)
         return (workload.user, workload.groups, *shape) if queue.by_user else shape
 
@@ -405,9 +410,8 @@ class State:
         self.log.assign(record, "group", group)
         queue.pending.add(group, record.workload.queued, record.uid)
         self.live.add(queue.name)
-        starvation = self.configuration.starvation
-        if starvation is not None:
-            heappush(self.due, (record.workload.queued + starvation.after, record.uid))
+        if self.starvation is not None:
+            heappush(self.due, (record.workload.queued + self.starvation.after, record.uid))
 
     def dequeue(self, record: Record) -> None:
         """Takes a workload out of wherever it waits."""

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
 
@@ -21,6 +22,8 @@ PODSET_GROUP = PREFIX + "podset-group"
 MIN_COUNT = PREFIX + "min-count"
 MAX_RUN_TIME = PREFIX + "max-run-time"
 ELASTIC = PREFIX + "elastic"
+CHECKPOINTED_AT = PREFIX + "checkpointed-at"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 PLACEMENT = PREFIX + "placement"
 """Ours, on a TrainJob: the digest of the placement we wrote, so that a pruned or removed entry is noticed."""
@@ -166,6 +169,27 @@ def max_run_time(obj: Object) -> int | None:
         raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
 
 
+def checkpointed_at(obj: Object) -> int:
+    """When the job says that it last wrote a checkpoint, in microseconds since the Unix epoch; 0 when it says nothing
+    that can be read."""
+    text = (obj["metadata"].get("annotations") or {}).get(CHECKPOINTED_AT)
+    try:
+        return parse_instant(text) if isinstance(text, str) else 0
+    except BadValue:
+        return 0
+
+
+def parse_instant(text: str) -> int:
+    """Microseconds since the Unix epoch of an RFC 3339 time. Raises BadValue."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None or len(text) > 40:
+        raise BadValue(f"must be a time such as 2026-01-31T12:00:00Z, not {text!r}")
+    return max(0, (at - _EPOCH) // timedelta(microseconds=1))
+
+
 def parse_count(text: str) -> int:
     """A whole number of at least 1. Raises BadValue."""
     if not text.isascii() or not text.isdecimal() or int(text[:10]) < 1 or len(text) > 10:
@@ -273,6 +297,8 @@ def _annotation(field: View, key: str, obj: Object, *, template: bool) -> Findin
             parse_levels(value)
         elif key == SLICE_SIZE:
             parse_sizes(value)
+        elif key == CHECKPOINTED_AT:
+            return _checkpoint(field, value)
         elif key == MAX_RUN_TIME:
             parse_duration(value)
         elif key == MIN_COUNT:
@@ -293,6 +319,15 @@ def _annotation(field: View, key: str, obj: Object, *, template: bool) -> Findin
         return Finding(field.path, "has a meaning on pod templates only", Severity.WARNING)
     if key == MAX_RUN_TIME and template:
         return Finding(field.path, "has a meaning on the job only, not on a pod template", Severity.WARNING)
+    return None
+
+
+def _checkpoint(field: View, value: str) -> Finding | None:
+    """Written by the job while it runs: a bad value is said, and refused to nobody."""
+    try:
+        parse_instant(value)
+    except BadValue as error:
+        return Finding(field.path, f"{error}: it is ignored", Severity.WARNING)
     return None
 
 

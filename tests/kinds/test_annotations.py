@@ -10,6 +10,7 @@ from queue_manager.engine.workload import SliceLayer, TopologyMode, TopologyRequ
 from queue_manager.kinds.annotations import (
     BadValue,
     Severity,
+    checkpointed_at,
     max_run_time,
     parse_duration,
     topology_request,
@@ -189,3 +190,28 @@ def test_what_can_not_be_resolved_yet_is_a_warning() -> None:
     assert [(finding.field, finding.severity) for finding in findings] == [
         ("spec.template.spec.resourceClaims[0].resourceClaimName", Severity.WARNING)
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2026-01-31T12:00:00Z", 1_769_860_800),
+        ("2026-01-31T13:00:00.5+01:00", 1_769_860_800.5),
+        ("1960-01-01T00:00:00Z", 0),
+        ("yesterday", 0),
+        ("2026-01-31T12:00:00", 0),
+        ("", 0),
+    ],
+)
+def test_when_a_job_wrote_a_checkpoint(text: str, seconds: float) -> None:
+    assert checkpointed_at(on_job(checkpointed_at=text)) == seconds * SECOND
+
+
+def test_a_checkpoint_time_that_can_not_be_read_is_said_and_refused_to_nobody() -> None:
+    assert validate(on_job(checkpointed_at="2026-01-31T12:00:00Z")) == []
+    message = "must be a time such as 2026-01-31T12:00:00Z, not 'now': it is ignored"
+    assert only(on_job(checkpointed_at="now")) == (
+        "metadata.annotations[queue-manager.io/checkpointed-at]",
+        message,
+        Severity.WARNING,
+    )
