@@ -483,26 +483,31 @@ class State:
 
     def hold_for(self, record: Record, target: Target) -> StarvingHold:
         """Begins a hold for a waiting workload, or changes it: others may get what it keeps no longer."""
-        old = self.starving.get(record.uid)
-        taken = {hold.view for hold in self.starving.values()}
-        view = next(v for v in range(FIRST_VIEW, FIRST_VIEW + len(taken) + 1) if v not in taken)
-        node = self.tree.queues[record.workload.queue]
-        hold = StarvingHold(record, node, view if old is None else old.view, target)
-        self.tree.clear_view(node.root, hold.view)
-        self.fleet.clear_view(hold.view)
-        self.log.put(self.starving, record.uid, hold)
+        hold = self.starving.get(record.uid)
+        if hold is None:
+            hold = self._new_hold(record, target)
+            self.log.put(self.fresh, record.uid, record)
+        else:
+            self.shift(hold, hold.target.standing, -1)
+            self.log.assign(hold, "target", target)
+            self._news(hold)
+        self.shift(hold, target.standing, 1)
         for queue in self.queues.values():
             for other in queue.standing.values():
                 self._follow(hold, other)
         for other_hold in list(self.starving.values()):
-            self._stand_beside(other_hold, hold)
             if other_hold is not hold:
+                self._stand_beside(other_hold, hold)
                 self._stand_beside(hold, other_hold)
-        self.shift(hold, target.standing, 1)
-        if old is None:
-            self.log.put(self.fresh, record.uid, record)
-        else:
-            self._news(hold)
+        return hold
+
+    def _new_hold(self, record: Record, target: Target) -> StarvingHold:
+        taken = {hold.view for hold in self.starving.values()}
+        view = next(v for v in range(FIRST_VIEW, FIRST_VIEW + len(taken) + 1) if v not in taken)
+        hold = StarvingHold(record, self.tree.queues[record.workload.queue], view, target)
+        self.tree.clear_view(hold.node.root, view)
+        self.fleet.clear_view(view)
+        self.log.put(self.starving, record.uid, hold)
         return hold
 
     def end_hold(self, uid: str) -> None:
@@ -533,7 +538,8 @@ class State:
         end before."""
         first, then = other.target.expected, hold.target.expected
         longest = other.record.workload.max_run_time
-        if other is hold or (first or INFINITE, other.record.order) > (then or INFINITE, hold.record.order):
+        if (first or INFINITE, other.record.order) > (then or INFINITE, hold.record.order):
+            self._put(hold, other.record.uid, None)
             return
         ended = other.record.uid in hold.target.gone or (first and then and longest and first + longest <= then)
         stands_for_it = not other.target.gone.isdisjoint(hold.target.stays)
