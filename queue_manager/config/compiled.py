@@ -158,6 +158,7 @@ def to_engine(objects: Sequence[models.ConfigObject], revision: int = 0) -> Comp
             queues,
             resources=_resources(spec.resources),
             fair_sharing=_fair_sharing(spec),
+            history=_history(spec),
             revision=revision,
             starvation=_starvation(spec.starvation),
             local_queues={
@@ -340,6 +341,15 @@ def _fair_sharing(spec: models.SettingsSpec) -> engine.FairSharing | None:
     if fair is None or not fair.enable:
         return None
     return engine.FairSharing(tuple(map(engine.FairStrategy, fair.preemption_strategies)))
+
+
+def _history(spec: models.SettingsSpec) -> engine.History | None:
+    asked = spec.admission_fair_sharing
+    half_life = parse_duration(asked.usage_half_life_time) if asked and asked.usage_half_life_time else 0
+    if asked is None or not half_life:
+        return None
+    weights = {resource: weight_milli(weight) for resource, weight in sorted(asked.resource_weights.items())}
+    return engine.History(half_life, weights, parse_duration(asked.usage_sampling_interval))
 
 
 def _settings(spec: models.SettingsSpec) -> Settings:

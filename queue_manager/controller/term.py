@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any, TypeVar
 
@@ -35,6 +35,7 @@ from queue_manager.controller.resizing import resize, resize_waits
 from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.transitions import Facts, admit, annotate, event, evict, sync
 from queue_manager.controller.view import ClusterView
+from queue_manager.engine.configuration import History
 from queue_manager.engine.decision import Plan, Reason
 from queue_manager.engine.resize import owner_uid
 from queue_manager.kinds.kind import Kind, Lookup, Placement, Unresolvable
@@ -213,10 +214,22 @@ class Term:
     async def _load_configuration(self) -> None:
         self._reload = False
         revision, objects = await self._db(self._store.load_configuration)
+        before = self.picture.compiled.configuration.history
         self.picture.configure(compile_objects(objects, revision))
+        await self._load_history(before)
         self.reasons.something_happened()
         for row in self.picture.rows.values():
             self._time(row)
+
+    async def _load_history(self, before: History | None) -> None:
+        """Past usage as the ledger has it: when a term begins, and when its rules have changed."""
+        rules = self.picture.compiled.configuration.history
+        if rules is None or rules == before:
+            return
+        now = self._clock.now()
+        spans = (timedelta(microseconds=rules.half_life), timedelta(microseconds=rules.at_once))
+        averages = await self._db(self._store.past_usage, now, *spans)
+        self.picture.engine.restore_history(averages, to_microseconds(now))
 
     def _time(self, row: WorkloadRow) -> None:
         """Sees to it that the workload is looked at when time alone may change it."""

@@ -217,6 +217,19 @@ class LocalQueue:
 
 
 @dataclass(frozen=True, slots=True)
+class History:
+    """Past usage corrects the order (`engine/history.py`). Times are in microseconds, weights in thousandths.
+
+    `at_once` is how long a workload counts as having run already when it starts, so that a burst is charged at once. A
+    resource without a weight has weight 1.
+    """
+
+    half_life: int
+    weights: Mapping[str, int] = field(default_factory=dict)
+    at_once: int = 300_000_000
+
+
+@dataclass(frozen=True, slots=True)
 class Policies:
     """Rules of ours that change outcomes against Kueue's; all on in the product (design, section 5).
 
@@ -226,11 +239,12 @@ class Policies:
     of its round take or reserve every time is passed over; Kueue tries it for ever and never looks at those behind
     it. `present_reasons`: a workload's reason is why it waits now; Kueue keeps the last one that it found for it.
     `hold_for_starving` lets `Configuration.starvation` count. `just_victims`: under fair sharing every victim of the
-    final set is justified, and two equal sides do not take turns. `fit_by_rank` is Kueue's, too: the resource that
-    decides the rank of a flavor decides whether it fits; where that one borrows and another one needs preemption, the
-    workload is taken for one that fits, and then passed over. `fragmentation_aware`:
-    domains are chosen so that large gaps stay whole, and every pod is checked against one real node; off, as Kueue
-    chooses them. `location_aware_victims`: preemption for nodes clears the domain that costs least.
+    final set is justified, and shares must differ. `no_turns`: workloads do not take turns for ever (`turns.py`).
+    `past_usage` lets `Configuration.history` count.
+    `fit_by_rank` is Kueue's, too: the resource that decides the rank of a flavor decides whether it fits; where that
+    one borrows and another one needs preemption, the workload is taken for one that fits, and then passed over.
+    `fragmentation_aware`: domains are chosen so that large gaps stay whole, and every pod is checked against one real
+    node; off, as Kueue chooses them. `location_aware_victims`: preemption for nodes clears the domain that costs least.
     `host_ports`: a port of a node is given once.
     """
 
@@ -239,6 +253,8 @@ class Policies:
     next_flavor_after_topology: bool = True
     implied_topology: bool = True
     just_victims: bool = True
+    no_turns: bool = True
+    past_usage: bool = True
     fragmentation_aware: bool = True
     location_aware_victims: bool = True
     host_ports: bool = True
@@ -260,6 +276,7 @@ class Configuration:
     policies: Policies = Policies()
     resources: ResourceRules = field(default_factory=ResourceRules)
     fair_sharing: FairSharing | None = None
+    history: History | None = None
     revision: int = 0
     starvation: Starvation | None = None
     local_queues: Mapping[str, LocalQueue] = field(default_factory=dict)

@@ -45,6 +45,7 @@ class BlockerType(StrEnum):
     PODS_READY = "PodsReady"
     HOLD = "Hold"
     LIMIT = "Limit"
+    HISTORY = "History"
 
 
 @dataclass(frozen=True, slots=True)

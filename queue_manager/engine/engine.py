@@ -237,6 +237,18 @@ class Engine:
             found += islice(queue.pending.in_order(), count)
         return found
 
+    def restore_history(self, averages: Mapping[str, Mapping[str, int]], now: int) -> None:
+        """Sets the decayed usage by queue and resource as of `now` (after a restart), as `history` gives it. Does
+        nothing without a history in the configuration."""
+        if self._state.history is not None:
+            self._state.history.restore(averages, now)
+            self._final()
+
+    def history(self) -> Mapping[str, Mapping[str, int]]:
+        """The decayed usage by queue and resource as of the last plan, in 2**-20 of base units; {} without a
+        history."""
+        return {} if self._state.history is None else self._state.history.averages()
+
     def usage(self) -> Mapping[str, Mapping[Cell, int]]:
         """Charged amounts, draining included, by name of queue or cohort (what the subtree has charged) and cell."""
         return self._state.totals(NOW)

@@ -26,6 +26,7 @@ from queue_manager.engine.quantities import show
 from queue_manager.engine.reasons import reason_of
 from queue_manager.engine.resize import owner_uid
 from queue_manager.engine.room import Demand
+from queue_manager.engine.shares import share_of
 from queue_manager.engine.state import Phase, QueueState, Record, State
 from queue_manager.engine.topology import Misfit
 from queue_manager.engine.tree import FUTURE, Shortage, TreeNode
@@ -74,11 +75,13 @@ class Explainer:
             known = self._parked(record)
             passed_over = known is not None and known.ahead
             because = self.tell(record) if passed_over else None
-            found = (because.reason, because.blockers) if because is not None else self._not_tried(record, queue)
-            return self._waiting(record, found)
+            if because is not None:
+                return self._waiting(record, (because.reason, because.blockers))
+            return self._waiting(record, self._not_tried(record, queue))
         if ahead is not None:
             return self._waiting(record, (Reason.NOT_EVALUATED, (ahead, *blockers)))
-        return self._waiting(record, (reason_of(nomination), tuple(blockers) or (self._room_of_others(queue),)))
+        found = tuple(blockers) or (self._room_of_others(queue),)
+        return self._waiting(record, (reason_of(nomination), (*found, *self._of_history(nomination))))
 
     def tell(self, record: Record) -> Waiting:
         """The answer that the last pass found, without trying again."""
@@ -225,7 +228,29 @@ class Explainer:
         lacks = lacks_of(self._state, nomination)
         blockers = [blocker for lack in lacks for blocker in self._of_lack(lack, queue)]
         blockers = [*hold_blockers(self._state, nomination), *blockers]
+        blockers += self._of_history(nomination)
         return (reason_of(nomination), tuple(dict.fromkeys(blockers)))
+
+    def _of_history(self, nomination: Nomination) -> list[Blocker]:
+        """Past usage, where it puts the workload behind others that borrow what it wants to borrow."""
+        history, node = self._state.history, self._state.queue(nomination.record.workload.queue).node
+        if history is None or node is None or nomination.level == 0:
+            return []
+        for cohort in node.ancestors():
+            past = history.past_share(node)
+            charge = nomination.assignment.charge
+            ahead = [
+                other
+                for other in cohort.children
+                if other is not node and history.past_share(other) < past and share_of(other).borrows_any(charge)
+            ]
+            if ahead:
+                names = ", ".join(other.path for other in ahead[:3])
+                kind = "queue" if node.is_queue else "cohort"
+                message = f"{kind} {node.path} has used more in the past than {names}, which may borrow before it"
+                return [Blocker(BlockerType.HISTORY, message, node=node.name)]
+            node = cohort
+        return []
 
     def _gates(self, record: Record, queue: QueueState) -> list[Blocker]:
         """What keeps a workload out of the order of its queue, apart from what it asks for."""

@@ -100,7 +100,7 @@ class FairPreemptionSearch(PreemptionSearch):
                 candidate = picker.pop(queue)
                 rule = self._rule(candidate, strategy)
                 if rule is None:
-                    passed_over.append(candidate)
+                    passed_over += [candidate] if candidate.meeting is not None else []
                     continue
                 taken.append(rule)
                 self._remove(rule.candidate)
@@ -159,7 +159,7 @@ class FairPreemptionSearch(PreemptionSearch):
             return False
         if strategy is None:
             return True
-        if self._strict and self._state.turns.bars(self._record.uid, candidate.record.uid):
+        if self._no_turns and self._state.turns.bars_share(self._record.uid, candidate.record.uid):
             return False
         other = _side(candidate.node, candidate.meeting)
         mine = share_of(self._own_side(candidate))
@@ -168,12 +168,22 @@ class FairPreemptionSearch(PreemptionSearch):
             difference == 0 and (self._strict or strategy is FairStrategy.INITIAL_SHARE) and not final
         ):
             return False
+        if not final and self._behind_by_history(candidate):
+            return False
         mark = self._state.log.mark()
         self._remove(candidate)
         lawful = strategy is FairStrategy.INITIAL_SHARE or compare(mine, share_of(other)) <= 0
         lawful = lawful and not (self._strict and self._comes_back(candidate, other))
         self._state.log.revert(mark)
         return lawful
+
+    def _behind_by_history(self, candidate: Candidate) -> bool:
+        """Whether past usage puts the preemptor's side behind the other one, which it then does not evict."""
+        history = self._state.history
+        if history is None:
+            return False
+        own, other = self._own_side(candidate), _side(candidate.node, candidate.meeting)
+        return history.corrected(own, share_of(own)) > history.corrected(other, share_of(other))
 
     def _comes_back(self, last: Candidate, side: TreeNode) -> bool:
         """Whether its own quota would let someone back in who was taken from a queue, now that `last` is gone, too.

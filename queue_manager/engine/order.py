@@ -23,6 +23,9 @@ class RoundOrder(Protocol):
     def decided(self, lost: Callable[[Nomination], bool]) -> list[Nomination]:
         """Told of each decision; answers who need not be asked for any more, since they would be passed over."""
 
+    def add(self, nomination: Nomination) -> None:
+        """One more is handed out in this round."""
+
     def going(self, node: TreeNode, charge: Charge) -> None:
         """Told of a victim of this round that is still charged while the round lasts (no holds, as in Kueue)."""
 
@@ -41,6 +44,10 @@ class ClassicalOrder:
         """To hand one out costs less than to ask."""
         return []
 
+    def add(self, nomination: Nomination) -> None:
+        """After all others."""
+        self._left.insert(0, nomination)
+
     def going(self, node: TreeNode, charge: Charge) -> None:
         """Of no account."""
 
@@ -53,27 +60,34 @@ class Contender:
     the node then borrows what the winner asks for.
     """
 
+    node: TreeNode
     nomination: Nomination
     charge: Charge
     share: Share
     borrows: bool
 
 
-class FairOrder:
+class TreeOrder:
     """A tournament through each tree of queues, from the leaves to the root, on the state as it is when asked.
 
-    At each cohort the winners of its children meet: first who does not borrow what it asks for, then the smaller share
-    with its own charge added, then the order of a queue. Results are kept, and found anew only above queues whose usage
-    has moved. Trees share no quota; of their winners the first by the order of a queue is taken.
+    At each cohort the winners of its children meet. Under fair sharing: first who does not borrow what it asks for,
+    then the smaller share with its own charge added, then the order of a queue. Without: who borrows at the lowest
+    height, then priority, then age. With a history those who borrow have their past share added to their share, or
+    between priority and age. Results are kept, and found anew only above queues whose usage has moved.
+
+    Trees share no quota; of their winners the first by the order of a queue is taken.
     """
 
     def __init__(self, state: State, nominations: Iterable[Nomination]) -> None:
         self._state = state
+        self._fair = state.configuration.fair_sharing is not None
+        self._history = state.history
         self._entries: dict[TreeNode, Nomination] = {}
         self._known: dict[TreeNode, Contender | None] = {}
         self._decided = 0
         self._going: list[tuple[TreeNode, Charge]] = []
-        self._heap: list[tuple[Order, str, TreeNode]] = []
+        self._heap: list[tuple[tuple[int, Order], str, TreeNode]] = []
+        self._queued: dict[TreeNode, tuple[int, Order]] = {}
         for nomination in nominations:
             self._entries[state.tree.queues[nomination.record.workload.queue]] = nomination
         state.tree.moved.clear()
@@ -84,8 +98,7 @@ class FairOrder:
 
     def next(self) -> Nomination | None:
         """The winner of a tournament on the present state."""
-        for queue in self._state.tree.moved:
-            self._forget(queue)
+        self._notice_moves()
         mark = self._with_the_going()
         found = self._first()
         self._without_the_going(mark)
@@ -102,9 +115,23 @@ class FairOrder:
             self._forget(queue)
         return found
 
+    def add(self, nomination: Nomination) -> None:
+        """One more takes part; nobody else of its queue may be left."""
+        self._notice_moves()
+        queue = self._state.tree.queues[nomination.record.workload.queue]
+        self._entries[queue] = nomination
+        self._forget(queue)
+        mark = self._with_the_going()
+        self._push(queue.root)
+        self._without_the_going(mark)
+
     def going(self, node: TreeNode, charge: Charge) -> None:
         """The victim counts in every share until the round ends."""
         self._going.append((node, charge))
+
+    def _notice_moves(self) -> None:
+        for queue in self._state.tree.moved:
+            self._forget(queue)
 
     def _with_the_going(self) -> int:
         mark = self._state.log.mark()
@@ -119,10 +146,13 @@ class FairOrder:
     def _first(self) -> Nomination | None:
         while self._heap:
             order, _, root = heapq.heappop(self._heap)
+            if self._queued.get(root) != order:  # put here once more since
+                continue
+            del self._queued[root]
             winner = self._contender(root)
             if winner is None:
                 continue
-            if winner.nomination.record.order != order:  # the tree has another winner since it was put here
+            if self._key(winner) != order:  # the tree has another winner since it was put here
                 self._push(root)
                 continue
             queue = self._state.tree.queues[winner.nomination.record.workload.queue]
@@ -134,8 +164,12 @@ class FairOrder:
 
     def _push(self, root: TreeNode) -> None:
         winner = self._contender(root)
-        if winner is not None:
-            heapq.heappush(self._heap, (winner.nomination.record.order, root.path, root))
+        if winner is not None and self._queued.get(root) != self._key(winner):
+            self._queued[root] = self._key(winner)
+            heapq.heappush(self._heap, (self._queued[root], root.path, root))
+
+    def _key(self, winner: Contender) -> tuple[int, Order]:
+        return (0 if self._fair else winner.nomination.level, winner.nomination.record.order)
 
     def _forget(self, queue: TreeNode) -> None:
         self._known.pop(queue, None)
@@ -162,16 +196,31 @@ class FairOrder:
         self._known[node] = found
         return found
 
-    @staticmethod
-    def _enter(node: TreeNode, nomination: Nomination, charge: Charge) -> Contender:
+    def _enter(self, node: TreeNode, nomination: Nomination, charge: Charge) -> Contender:
+        if not self._fair:
+            return Contender(node, nomination, charge, NO_SHARE, nomination.level > 0)
         share = share_of(node, charge) if node.parent is not None else NO_SHARE
-        return Contender(nomination, charge, share, share.borrows_any(nomination.assignment.charge))
+        return Contender(node, nomination, charge, share, share.borrows_any(nomination.assignment.charge))
 
-    @staticmethod
-    def _before(a: Contender, b: Contender) -> bool:
-        if a.borrows != b.borrows:
-            return b.borrows
-        difference = compare(a.share, b.share)
-        if difference:
-            return difference < 0
-        return a.nomination.record.order < b.nomination.record.order
+    def _before(self, a: Contender, b: Contender) -> bool:
+        one, other = a.nomination, b.nomination
+        if self._fair:
+            if a.borrows != b.borrows:
+                return b.borrows
+            difference = self._compare_shares(a, b)
+            if difference:
+                return difference < 0
+            return one.record.order < other.record.order
+        if (one.level, -one.record.workload.priority) != (other.level, -other.record.workload.priority):
+            return (one.level, -one.record.workload.priority) < (other.level, -other.record.workload.priority)
+        if self._history is not None and a.borrows:
+            past, others = self._history.past_share(a.node), self._history.past_share(b.node)
+            if past != others:
+                return past < others
+        return one.record.order < other.record.order
+
+    def _compare_shares(self, a: Contender, b: Contender) -> int:
+        if self._history is None or not a.borrows:
+            return compare(a.share, b.share)
+        one, other = self._history.corrected(a.node, a.share), self._history.corrected(b.node, b.share)
+        return (one > other) - (one < other)

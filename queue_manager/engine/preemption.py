@@ -84,6 +84,7 @@ class PreemptionSearch:
         self._charge = charge
         self._contested = contested
         self._placeable = placeable
+        self._no_turns = state.configuration.policies.no_turns
         self.retry_at = 0
         self.only: frozenset[str] | None = None
         self.guard: Guard | None = None
@@ -170,6 +171,8 @@ class PreemptionSearch:
     def _may_go(self, policy: PreemptionPolicy, candidate: Record) -> bool:
         """Whether policy lets a candidate go and nothing protects it now."""
         if not self._allows(policy, candidate):
+            return False
+        if self._no_turns and self._state.turns.repeats(self._record.uid, candidate.uid):
             return False
         until = spared_until(self._state, candidate)
         if until <= self._state.now:

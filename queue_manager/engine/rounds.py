@@ -16,7 +16,7 @@ from queue_manager.engine.fleet import Occupancy
 from queue_manager.engine.holds import Guard
 from queue_manager.engine.keeper import Keeper
 from queue_manager.engine.nominate import Nomination, Nominator
-from queue_manager.engine.order import ClassicalOrder, FairOrder, RoundOrder
+from queue_manager.engine.order import ClassicalOrder, RoundOrder, TreeOrder
 from queue_manager.engine.outside import drained_by
 from queue_manager.engine.pending import Group, Parked
 from queue_manager.engine.placing import build_scope, occupancy_of, pod_set_assignment
@@ -79,6 +79,8 @@ class Pass:
     def run(self) -> Plan:
         """Plays rounds and returns what was decided. Costs next to nothing when nothing was marked."""
         state = self._state
+        if state.history is not None:
+            state.history.advance(self._now)
         self._due()
         keeper = Keeper(state)
         if state.dirty or state.live or state.fresh or state.nodes_changed or state.to_stop or keeper.due():
@@ -88,6 +90,8 @@ class Pass:
             self._stop()
             if not state.not_ready:
                 self._decide(keeper)
+        if state.history is not None:
+            state.history.observe()
         return Plan(
             self._now,
             state.configuration.revision,
@@ -270,8 +274,8 @@ class Pass:
         nominations = self._nominations()
         if not nominations:
             return False
-        fair = self._state.configuration.fair_sharing is not None
-        self._order = FairOrder(self._state, nominations) if fair else ClassicalOrder(nominations)
+        fair = self._state.configuration.fair_sharing is not None or self._state.history is not None
+        self._order = TreeOrder(self._state, nominations) if fair else ClassicalOrder(nominations)
         self._reservations = []
         before = self._changes
         skipped: list[Nomination] = []
@@ -284,6 +288,8 @@ class Pass:
             progress = progress or outcome in (Outcome.DECIDED, Outcome.PARKED)
             if outcome is Outcome.DECIDED and self._holds:
                 skipped += self._order.decided(self._lost)
+            if outcome is Outcome.DECIDED and self._state.history is not None:
+                self._follow(nomination)
             goes_on = outcome is Outcome.RESUMES or (outcome is Outcome.SKIPPED and _next_flavors(nomination))
             if resumes and goes_on and self._resumed < MOST_RESUMED:
                 resumed += 1
@@ -304,6 +310,15 @@ class Pass:
         node = tree.queues[nomination.record.workload.queue]
         able = nomination.mode >= Mode.DEFERRED and not nomination.victims
         return able and not tree.fits(node, nomination.assignment.charge, FUTURE)
+
+    def _follow(self, decided: Nomination) -> None:
+        """With a history the next of the queue takes part at once: past usage tells queues apart only if a queue may
+        have several turns before another one has its first."""
+        queue = self._state.queue(decided.record.workload.queue)
+        record = self._head(queue)
+        if record is not None and queue.name in self._state.live:
+            self._round_number += 1
+            self._order.add(self._nominate(record))
 
     def _nominations(self) -> list[Nomination]:
         """Heads of live queues, with the blocked heads of StrictFIFO queues in the same trees."""
@@ -595,6 +610,8 @@ class Pass:
         else:
             self._state.admit(record, admission, self._standing(nomination, places), planned)
             self._admissions[record.uid] = admission
+            if self._state.history is not None:
+                self._state.history.start(queue.name, admission.charge)
         if queue.sticky == record.uid:
             self._state.log.assign(queue, "sticky", "")
         self._changes += 1
@@ -632,10 +649,12 @@ class Pass:
         if record.uid not in self._state.records:
             return  # what a workload lacked went with it
         self._changes += 1
-        self._state.turns.note(record.uid, by.uid, victim.reason is EvictionReason.IN_COHORT_FAIR_SHARING)
+        self._state.turns.note(record.uid, by.uid, victim.reason)
         if record.hold is not None:
             self._state.drop_hold(record)
-        elif self._holds and self._admissions.pop(record.uid, None) is not None:
+        elif self._holds and (unseen := self._admissions.pop(record.uid, None)) is not None:
+            if self._state.history is not None:
+                self._state.history.start(unseen.queue, unseen.charge, -1)
             self._state.clear(record)
             self._state.enqueue(record)
         else:

@@ -30,6 +30,7 @@ from queue_manager.engine.decision import Admission, BlockerType, Reason
 from queue_manager.engine.edits import QuotaEdits, quota_edits
 from queue_manager.engine.flavors import Assignment
 from queue_manager.engine.fleet import Fleet, Occupancy
+from queue_manager.engine.history import UsageHistory
 from queue_manager.engine.holds import FIRST_VIEW, StarvingHold, Target, end_of
 from queue_manager.engine.limits import WHOLE, Counted, LimitHit, Tally, by_resource, parties_of
 from queue_manager.engine.outside import Outside, drained_by, outsides_of
@@ -190,6 +191,7 @@ class State:
         self.starving: dict[str, StarvingHold] = {}
         self.overdue: dict[TreeNode, dict[str, QueueState]] = {}
         self.due: list[tuple[int, str]] = []
+        self.history: UsageHistory | None = None
 
     # ---- standing
 
@@ -280,6 +282,7 @@ class State:
         self.overdue.clear()
         self.due.clear()
         self.tree = QuotaTree(configuration, self.log)
+        self._keep_history()
         for queue in self.queues.values():
             self._describe(queue)
         for name in configuration.queues:
@@ -320,6 +323,14 @@ class State:
                 assert member.node is not None
                 if member.pending.try_again(member.node):
                     self.live.add(member.name)
+
+    def _keep_history(self) -> None:
+        rules, before = self.configuration.history, self.history
+        self.history = None
+        if rules is not None and self.configuration.policies.past_usage:
+            self.history = UsageHistory(self.tree, rules, self.log)
+            if before is not None:
+                self.history.continue_from(before)
 
     def _sort_waiting_anew(self) -> None:
         for queue in self.queues.values():

@@ -276,8 +276,11 @@ class QuotaTree:
         while node is not None:
             for cell in changed:
                 _settle_cell(node, cell)
-            node.lendable = None
             node = node.parent
+        below = [queue.root]
+        for each in below:  # what a node could have at most depends on all above it
+            each.lendable = None
+            below.extend(each.children)
         for view in (NOW, FUTURE, EMPTY):
             queue.root.forget(changed, view)
 

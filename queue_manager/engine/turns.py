@@ -1,16 +1,21 @@
 """Who made room for whom since anything last came from outside: so that workloads do not take turns for ever.
 
-Shares are compared for the two sides of one eviction only. Over several evictions, with workloads of all sizes, queues
-could go round in circles (kueue#3779, #14543). Until something ends, or the configuration or the cluster changes,
-nobody makes room for another one's share twice, and of two workloads of which one has made room for the other, neither
-evicts the other for its share. Reclaiming one's own quota and the order inside a queue are not touched by this.
+Each eviction is right by itself. Over several of them, with workloads of all sizes, queues could go round in circles
+(kueue#3779, #14543). Until something ends, or the configuration or the cluster changes:
+- nobody makes room for the same workload twice;
+- nobody makes room for anybody's share twice, and of two workloads of which one has made room for the other, neither
+  evicts the other for its share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from queue_manager.engine.decision import EvictionReason
 from queue_manager.engine.undo import UndoLog
+
+Turn = tuple[str, EvictionReason]
+"""The preemptor, and why."""
 
 
 class Turns:
@@ -18,29 +23,29 @@ class Turns:
 
     def __init__(self, log: UndoLog) -> None:
         self._log = log
-        self._for: dict[str, frozenset[str]] = {}
-        self._for_share: dict[str, bool] = {}
+        self._turns: dict[str, frozenset[Turn]] = {}
 
-    def note(self, victim: str, by: str, for_share: bool) -> None:
+    def note(self, victim: str, by: str, reason: EvictionReason) -> None:
         """A workload makes room for another one."""
-        self._log.put(self._for, victim, self._for.get(victim, frozenset()) | {by})
-        if for_share:
-            self._log.put(self._for_share, victim, True)
+        self._log.put(self._turns, victim, self._turns.get(victim, frozenset()) | {(by, reason)})
 
-    def bars(self, preemptor: str, victim: str) -> bool:
+    def repeats(self, preemptor: str, victim: str) -> bool:
+        """Whether a workload has made room for this other one before."""
+        return any(by == preemptor for by, _ in self._turns.get(victim, ()))
+
+    def bars_share(self, preemptor: str, victim: str) -> bool:
         """Whether a workload must not evict another one for its share now."""
         return (
-            victim in self._for_share
-            or preemptor in self._for.get(victim, ())
-            or victim in self._for.get(preemptor, ())
+            any(reason is EvictionReason.IN_COHORT_FAIR_SHARING for _, reason in self._turns.get(victim, ()))
+            or self.repeats(preemptor, victim)
+            or self.repeats(victim, preemptor)
         )
 
     def victims(self) -> list[str]:
         """Who has made room, sorted."""
-        return sorted(self._for)
+        return sorted(self._turns)
 
     def forget(self, uids: Iterable[str]) -> None:
         """What these made room for counts no more."""
         for uid in uids:
-            self._log.drop(self._for, uid)
-            self._log.drop(self._for_share, uid)
+            self._log.drop(self._turns, uid)

@@ -264,6 +264,7 @@ ledger = Table(
     ),
     Index(None, "workload_uid", "since"),
     Index(None, "since"),
+    Index(None, "until"),
     comment="Append-only intervals; nothing refers to it and it outlives the workloads, so old parts can be cut off",
 )  # fmt: skip
 

@@ -19,6 +19,7 @@ from queue_manager.store import (
     leases,
     nodes,
     outboxes,
+    past_usage,
     sums,
     workloads,
 )
@@ -306,6 +307,11 @@ class Store:
         """Sums of the open ledger intervals by queue, cell and ledger state. Used is reserved plus draining."""
         with self._reading() as connection:
             return sums.usage(connection)
+
+    def past_usage(self, now: datetime, half_life: timedelta, at_once: timedelta) -> dict[str, dict[str, int]]:
+        """Decayed usage by queue and resource, as the engine counts it."""
+        with self._reading() as connection:
+            return past_usage.past_usage(connection, now, half_life, at_once)
 
     def waiting_requests(self) -> dict[str, dict[str, int]]:
         """What waiting workloads need, by queue and resource."""

@@ -19,6 +19,7 @@ from queue_manager.engine.configuration import (
     FlavorFungibility,
     FlavorPreference,
     FlavorQuotas,
+    History,
     Node,
     Policies,
     Preemption,
@@ -104,6 +105,7 @@ def configurations(draw: st.DrawFn, topology: bool | None = None, fair: bool | N
         queues,
         Policies(),
         fair_sharing=shares,
+        history=draw(st.none() | st.none() | st.just(History(2_000, {"gpu": 3000}, 500))),
     )
 
 
@@ -238,7 +240,8 @@ def snapshot(engine: Engine) -> Any:
         sorted(state.backoff),
         state.rounds,
     )
-    holds = (sorted(state.holders), sorted(state.draining), state.turns.victims())
+    past = None if state.history is None else (state.history.at, state.history._averages, state.history._charged)
+    holds = (past, sorted(state.holders), sorted(state.draining), state.turns.victims())
     return tree, records, queues, marks, holds, dict(state.retries), [dict(view) for view in state.fleet.occupied[:2]]
 
 
@@ -275,6 +278,8 @@ def copy_of(engine: Engine) -> Engine:
             )
         for name, bound in record.bound.items():
             fresh.bind(record.uid, name, bound)
+    if state.history is not None:
+        fresh.restore_history(engine.history(), state.history.at)
     return fresh
 
 

@@ -11,6 +11,7 @@
                               minRunTime: 10m, checkpointGrace: 5m}}}
       localQueues: {default/team: {queue: nlp, stop: Hold}}
       fairSharing: true, or [LessThanInitialShare]    (queues and cohorts may have a weight)
+      history: {halfLife: 1h, weights: {memory: 0}, atOnce: 5m}
       policies: {hold_freed_quota: false}
       starvation: {after: 10m, perCohort: 1}
       resources: {excluded: [example.com/], ignoreUndeclared: true, deviceClasses: {h100.nvidia.com: gpus},
@@ -53,6 +54,7 @@ from queue_manager.engine.configuration import (
     FlavorFungibility,
     FlavorPreference,
     FlavorQuotas,
+    History,
     Limits,
     LocalQueue,
     Node,
@@ -69,6 +71,7 @@ from queue_manager.engine.configuration import (
 )
 from queue_manager.engine.decision import Plan
 from queue_manager.engine.engine import Engine
+from queue_manager.engine.history import UNIT_BITS
 from queue_manager.engine.quantities import exact, parse
 from queue_manager.engine.resize import owner_uid
 from queue_manager.engine.resources import ResourceRules, Transformation
@@ -196,6 +199,7 @@ def configuration(data: Data) -> Configuration:
         Policies(**data.get("policies", {})),
         resource_rules(data.get("resources", {})),
         fair_sharing=fair_sharing(data.get("fairSharing")),
+        history=history(data.get("history")),
         starvation=Starvation(duration(s["after"]), s.get("perCohort", 1)) if (s := data.get("starvation")) else None,
         local_queues={
             name: LocalQueue(local["queue"], StopPolicy(local.get("stop", "None")))
@@ -208,6 +212,13 @@ def fair_sharing(data: Any) -> FairSharing | None:
     if not data:
         return None
     return FairSharing() if data is True else FairSharing(tuple(map(FairStrategy, data)))
+
+
+def history(data: Data | None) -> History | None:
+    if not data:
+        return None
+    weights = {resource: parse("cpu", weight) for resource, weight in data.get("weights", {}).items()}
+    return History(duration(data["halfLife"]), weights, duration(data.get("atOnce", "5m")))
 
 
 def resource_rules(data: Data) -> ResourceRules:
@@ -510,6 +521,12 @@ class Run:
     def _positions(self, wanted: Data) -> None:
         found = {uid: w.position for uid in wanted if (w := self.engine.explain(uid, self.now)) is not None}
         assert found == wanted, f"positions {found}"
+
+    def _averages(self, wanted: Data) -> None:
+        for name, amounts in wanted.items():
+            found = {r: average >> UNIT_BITS for r, average in self.engine.history().get(name, {}).items()}
+            exact = {r: parse(r, v) for r, v in amounts.items()}
+            assert {r: found.get(r, 0) for r in exact} == exact, f"averages of {name} {found}"
 
     def _usage(self, wanted: Data) -> None:
         for name, amounts in wanted.items():
