@@ -94,7 +94,7 @@ def test_projection_keeps_what_decides_and_drops_the_rest() -> None:
     assert small["requests"] == {"cpu": 1000}
     assert small["hostPorts"] == [80]
     assert "managedFields" not in small["metadata"]
-    assert pods.usage(small) == {"cpu": 1000, "pods": 1} == pods.usage(pod)
+    assert pods.usage(small) == {"cpu": 1000, "pods": 1, "hostPort/80": 1} == pods.usage(pod)
     assert pods.is_ready(small)
     assert pods.node_of(small) == "node-1"
 
