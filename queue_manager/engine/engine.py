@@ -13,9 +13,9 @@ from queue_manager.engine.adopt import adopt
 from queue_manager.engine.configuration import Cell, Configuration, Node
 from queue_manager.engine.decision import Admission, Plan, Waiting
 from queue_manager.engine.explain import Explainer
+from queue_manager.engine.replay import play_pass
 from queue_manager.engine.resize import growth_uid
 from queue_manager.engine.restore import charge_with, count_again, settle_places, shrunk_admission, stub
-from queue_manager.engine.rounds import Pass
 from queue_manager.engine.state import Phase, Record, State
 from queue_manager.engine.told import Told
 from queue_manager.engine.tree import NOW
@@ -92,7 +92,9 @@ class Engine:
         else:
             before = record.standing[NOW]
             saved = workload.checkpointed_at != record.workload.checkpointed_at
+            self._leave(record)
             record.workload = workload
+            state.enqueue(record)
             state.count(record)
             state.follow(record)
             count_again(state, record)
@@ -186,7 +188,7 @@ class Engine:
         settle_places(self._state)
         self._final()
         self._state.now = now
-        plan = Pass(self._state, now).run()
+        plan = play_pass(self._state, now)
         if isinstance(plan.waiting, Told):
             self._told = ref(plan.waiting)
         return plan
@@ -282,7 +284,7 @@ class Engine:
         """Takes a waiting workload out of wherever it waits, with what is held for it."""
         if record.hold is not None:
             self._state.drop_hold(record)
-        if record.phase is Phase.WAITING:
+        if record.phase is Phase.WAITING or record.group is not None:
             queue = self._state.queue(record.workload.queue)
             if queue.strict and queue.node is not None and record.group is not None:
                 self._state.dirty.add(queue.node.root)  # others may have had to stand back for it

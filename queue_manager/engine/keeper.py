@@ -178,7 +178,8 @@ class Keeper:
             groups = [g for g in queue.pending.groups.values() if not beyond_hope(g, queue.node)]
             firsts = heapq.nsmallest(most, groups, key=lambda group: group.order)
             heads = [uid for group in firsts for _, uid in group.members[: most + 1]]
-        records = [self._state.records[uid] for uid in heads if uid not in self._state.starving]
+        waiting = [uid for uid in heads if uid not in self._state.starving and uid not in self._state.draining]
+        records = [self._state.records[uid] for uid in waiting]
         first_ones = sorted(records, key=lambda record: record.order)[:most]
         since = self._state.now - self._starvation.after
         return [record for record in first_ones if record.workload.queued <= since]

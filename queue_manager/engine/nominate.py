@@ -16,7 +16,7 @@ from queue_manager.engine.limits import LimitHit
 from queue_manager.engine.placing import build_scope, find_places, occupancy_of, still_holds
 from queue_manager.engine.preemption import PreemptionSearch, Victim
 from queue_manager.engine.prepared import Prepared
-from queue_manager.engine.state import Record, State
+from queue_manager.engine.state import Phase, Record, State
 from queue_manager.engine.topology import Misfit, Places, Scope
 from queue_manager.engine.tree import EMPTY, FUTURE, NOW, Charge
 
@@ -94,7 +94,8 @@ class Nominator:
         self._guard = Guard(state, record) if heed and state.starving else None
         fair, own = state.configuration.fair_sharing is not None, state.own_charge(record)
         policies = state.configuration.policies
-        self._preempts = preempt and record.workload.may_preempt and queue.may_preempt
+        waits = record.phase is Phase.WAITING  # a victim evicts nobody before it is gone itself
+        self._preempts = preempt and waits and record.workload.may_preempt and queue.may_preempt
         self._assigner = FlavorAssigner(
             queue.node,
             queue.queue,

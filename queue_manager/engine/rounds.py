@@ -3,8 +3,8 @@ nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
@@ -30,6 +30,8 @@ from queue_manager.engine.tree import FUTURE, NOW, Charge, TreeNode
 
 MOST_RESUMED = 6
 """Rounds in a row in which heads only go on with their next flavor; two pod sets may take turns in that for ever."""
+MOST_LOSSES = 2
+"""How often a workload may have evicted in vain before it may not evict in a pass at all."""
 
 
 class Outcome(Enum):
@@ -58,16 +60,20 @@ Before = tuple[Admission, Planned, Standing]
 
 
 class Pass:
-    """One pass over a state at a time."""
+    """One pass over a state. `losses`: how often a workload has evicted in vain when the pass was played before."""
 
-    def __init__(self, state: State, now: int) -> None:
+    def __init__(self, state: State, now: int, losses: Mapping[str, int]) -> None:
         self._state = state
         self._now = now
+        self._keeper = Keeper(state)
+        self._losses = losses
+        self._last = {uid for uid, times in losses.items() if times == 1}
         self._round_number = 0
         self._admissions: dict[str, Admission] = {}
         self._resizes: dict[str, Admission] = {}
         self._before: dict[str, Before] = {}
         self._evictions: list[Eviction] = []
+        self._taken: dict[str, str] = {}
         self._reservations: list[Reservation] = []
         self._unflushed: set[TreeNode] = set()
         self._to_tell: dict[str, Record] = {}
@@ -76,13 +82,13 @@ class Pass:
         self._holds = state.configuration.policies.hold_freed_quota
         self._order: RoundOrder = ClassicalOrder(())
 
-    def run(self) -> Plan:
-        """Plays rounds and returns what was decided. Costs next to nothing when nothing was marked."""
+    def run(self) -> None:
+        """Plays rounds. Costs next to nothing when nothing was marked."""
         state = self._state
         if state.history is not None:
             state.history.advance(self._now)
         self._due()
-        keeper = Keeper(state)
+        keeper = self._keeper
         if state.dirty or state.live or state.fresh or state.nodes_changed or state.to_stop or keeper.due():
             state.log.assign(state, "live", set(state.live))
             keeper.look()
@@ -92,13 +98,42 @@ class Pass:
                 self._decide(keeper)
         if state.history is not None:
             state.history.observe()
+
+    def _let_evict(self) -> bool:
+        """Those who had evicted in vain may do so now that the others have come to rest; says if there are any."""
+        again, self._last = self._last, set()
+        for uid in sorted(again):
+            self._retry(uid)
+        return bool(again)
+
+    def in_vain(self) -> list[str]:
+        """Who evicted in this pass and got neither the room nor a promise of it. Order: uid."""
+        if not self._holds:
+            return []
+        records = (self._state.records.get(uid) for uid in sorted({eviction.by for eviction in self._evictions}))
+        return [r.uid for r in records if r is not None and r.phase is Phase.WAITING and r.hold is None]
+
+    def pass_on(self) -> None:
+        """An eviction counts as made for whoever has taken the room from the one who evicted."""
+        for index, eviction in enumerate(self._evictions):
+            heirs = [eviction.by]
+            while (heir := self._taken.get(heirs[-1])) is not None and heir not in heirs:
+                heirs.append(heir)
+            record, victim = self._state.records.get(heirs[-1]), self._state.records[eviction.uid]
+            if len(heirs) > 1 and record is not None and record.standing[FUTURE] is not None:
+                message = f"{eviction.message}; {record.workload.key} has taken the room over"
+                self._evictions[index] = replace(eviction, by=record.uid, message=message)
+                self._state.log.assign(victim, "evicted_by", record.uid)
+
+    def plan(self) -> Plan:
+        """What was decided."""
         return Plan(
             self._now,
-            state.configuration.revision,
+            self._state.configuration.revision,
             tuple(self._admissions.values()),
             tuple(self._evictions),
             self._report(),
-            holds=keeper.holds(),
+            holds=self._keeper.holds(),
             resizes=tuple(self._resizes.values()),
         )
 
@@ -111,7 +146,7 @@ class Pass:
                 self._admit(nomination, nomination.places)
         self._wake()
         self._rounds()
-        while keeper.after():
+        while keeper.after() or self._let_evict():
             self._wake()
             self._rounds()
         self._wake()
@@ -208,8 +243,12 @@ class Pass:
                 self._evictions.append(Eviction(record.uid, *why))
 
     def _claims(self) -> None:
-        """First of all those for whom room is held, or who evicted something that still drains."""
+        """First of all those for whom room is held, or who evicted something that still drains. Victims have a turn
+        and no more: what one of them would take is for others whose turn comes before."""
         state = self._state
+        for victim in sorted(state.holders.values(), key=lambda r: r.order):
+            if victim.phase is Phase.DRAINING:
+                state.stand_in_line(victim)
         claimants = dict(state.holders)
         for victim in state.draining.values():
             record = state.records.get(victim.evicted_by)
@@ -236,9 +275,9 @@ class Pass:
         if held is not None and found.mode is not Mode.FIT:
             same = nominator.again(held)
             found = same if same is not None and same.mode is Mode.DEFERRED else found
-        if found.mode is Mode.FIT:
+        if found.mode is Mode.FIT and record.phase is Phase.WAITING:
             self._admit(found, found.places)
-        elif found.mode is Mode.DEFERRED:
+        elif found.mode in (Mode.FIT, Mode.DEFERRED):
             self._keep_room(found, found.places)
         elif held is not None:
             state.log.revert(mark)
@@ -344,8 +383,7 @@ class Pass:
         return [self._nominate(record) for record in heads]
 
     def _nominate(self, record: Record) -> Nomination:
-        assert record.group is not None
-        return Nominator(self._state, record, record.group.prepared).nominate()
+        return self._nominator(record).nominate()
 
     def _head(self, queue: QueueState) -> Record | None:
         """Who is tried next in a queue; None if nobody is."""
@@ -496,7 +534,8 @@ class Pass:
 
     def _nominator(self, record: Record) -> Nominator:
         assert record.group is not None
-        return Nominator(self._state, record, record.group.prepared)
+        evicts = record.uid not in self._last and self._losses.get(record.uid, 0) < MOST_LOSSES
+        return Nominator(self._state, record, record.group.prepared, preempt=evicts)
 
     def _start(self, nomination: Nomination, untouched: bool) -> bool:
         """Starts a workload, or evicts for it and keeps the room; False if it does not fit any more."""
@@ -523,7 +562,8 @@ class Pass:
             self._evict(victim, nomination.record)
         # Kueue starts what fitted at the start of its cycle and fits at the end, although victims are still there.
         at_once = nomination.mode is Mode.FIT and not self._holds
-        if at_once or state.tree.fits(node, charge, NOW):
+        gone = nomination.record.phase is Phase.WAITING
+        if at_once or (gone and state.tree.fits(node, charge, NOW)):
             known = at_once or (same and nomination.mode is Mode.FIT)
             soon = places if known else self._place(nomination, now=True)
             if not isinstance(soon, Misfit):
@@ -614,6 +654,7 @@ class Pass:
                 self._state.history.start(queue.name, admission.charge)
         if queue.sticky == record.uid:
             self._state.log.assign(queue, "sticky", "")
+        self._taken.pop(record.uid, None)
         self._changes += 1
         assert queue.node is not None
         self._unflushed.add(queue.node.root)
@@ -639,6 +680,7 @@ class Pass:
     def _keep_room(self, nomination: Nomination, places: Places | None) -> None:
         record = nomination.record
         self._state.keep_room(record, nomination.assignment, self._standing(nomination, places))
+        self._taken.pop(record.uid, None)
         self._changes += 1
         node = self._state.tree.queues[record.workload.queue]
         self._unflushed.add(node.root)
@@ -650,6 +692,7 @@ class Pass:
             return  # what a workload lacked went with it
         self._changes += 1
         self._state.turns.note(record.uid, by.uid, victim.reason)
+        self._taken[record.uid] = by.uid
         if record.hold is not None:
             self._state.drop_hold(record)
         elif self._holds and (unseen := self._admissions.pop(record.uid, None)) is not None:

@@ -347,10 +347,15 @@ class State:
     # ---- waiting
 
     def enqueue(self, record: Record) -> None:
-        """Puts a workload where it waits, if it does: its group, outside the order (`outside` says why), or backoff."""
-        if record.phase is not Phase.WAITING or record.held or record.hold is not None:
+        """Puts a workload where it waits, if it does: its group, outside the order (`outside` says why), or backoff. A
+        victim has its turn while it drains, for it is back in its old place then."""
+        if record.held or record.hold is not None:
             return
         workload = record.workload
+        if record.phase is not Phase.WAITING:
+            if self._returns(record):
+                self.join(self.queue(workload.queue), record)
+            return
         self.log.put(self.fresh, record.uid, record)
         queue = self.queue(workload.queue)
         outside = self.outside(workload)
@@ -361,6 +366,11 @@ class State:
             self.log.put(self.backoff, record.uid, record)
         else:
             self.line_up(queue, record)
+
+    def _returns(self, record: Record) -> bool:
+        """Whether a draining workload queues again as soon as it is gone, so that its turn is kept."""
+        evicted = record.phase is Phase.DRAINING and record.evicted_by != ""
+        return evicted and self.configuration.policies.hold_freed_quota and self.outside(record.workload) is None
 
     def line_up(self, queue: QueueState, record: Record) -> None:
         """Adds a workload to the order of its queue, if it has a seat there."""
@@ -414,6 +424,8 @@ class State:
     def join(self, queue: QueueState, record: Record) -> None:
         """Adds a workload to the group of its shape."""
         shape = self.shape(queue, record.workload)
+        if record.phase is Phase.DRAINING:
+            shape = (*shape, "draining")  # what it fails at is no reason to park those who may evict
         group = queue.pending.groups.get(shape)
         if group is None:
             user = record.workload.user if queue.by_user else ""
@@ -421,7 +433,7 @@ class State:
         self.log.assign(record, "group", group)
         queue.pending.add(group, record.workload.queued, record.uid)
         self.live.add(queue.name)
-        if self.starvation is not None:
+        if self.starvation is not None and record.phase is Phase.WAITING:
             heappush(self.due, (record.workload.queued + self.starvation.after, record.uid))
 
     def dequeue(self, record: Record) -> None:
@@ -443,6 +455,8 @@ class State:
         self.end_hold(record.uid)
         queue.pending.discard(record.group, record.workload.queued, record.uid)
         self.log.assign(record, "group", None)
+        if record.phase is Phase.DRAINING and queue.blocked is not None and queue.blocked.uid == record.uid:
+            self.log.assign(queue, "blocked", None)
 
     def prepare(self, workload: Workload, queue: QueueState) -> Prepared:
         """What a workload asks of a queue."""
@@ -690,6 +704,10 @@ class State:
     def drop_hold(self, record: Record) -> None:
         """Gives up what is held for a workload; it waits in the order of its queue again."""
         self.touch(record)
+        self.stand_in_line(record)
+
+    def stand_in_line(self, record: Record) -> None:
+        """The same, and no news to others: it is first to have the room again."""
         self.stand(record, FUTURE, None)
         self.log.assign(record, "hold", None)
         self.log.drop(self.holders, record.uid)
@@ -703,6 +721,7 @@ class State:
         self.log.assign(record, "phase", Phase.DRAINING)
         self.log.assign(record, "evicted_by", by)
         self.log.put(self.draining, record.uid, record)
+        self.enqueue(record)
 
     def clear(self, record: Record) -> None:
         """Nothing is charged any more; the workload waits, but is not queued yet."""
@@ -711,6 +730,10 @@ class State:
         if record.admission is not None:
             queue = self.queue(record.admission.queue)
             self.log.assign(queue, "departures", queue.departures + 1)
+        if record.group is not None:
+            self._leave_group(self.queue(record.workload.queue), record)
+        self.log.assign(record, "hold", None)
+        self.log.drop(self.holders, record.uid)
         self.stand(record, FUTURE, None)
         self.stand(record, NOW, None)
         self.log.drop(self.draining, record.uid)
