@@ -238,8 +238,8 @@ class Policies:
     topology request may use a flavor with a topology next to flavors without one. `pass_over`: a head whose room others
     of its round take or reserve every time is passed over; Kueue tries it for ever and never looks at those behind
     it. `present_reasons`: a workload's reason is why it waits now; Kueue keeps the last one that it found for it.
-    `hold_for_starving` lets `Configuration.starvation` count. `just_victims`: under fair sharing every victim of the
-    final set is justified, and shares must differ. `no_turns`: workloads do not take turns for ever (`turns.py`).
+    `hold_for_starving` lets `Configuration.starvation` count. `just_victims`: every victim of the final set is
+    justified, and under fair sharing shares must differ. `no_turns`: workloads do not take turns for ever (`turns.py`).
     `past_usage` lets `Configuration.history` count.
     `fit_by_rank` is Kueue's, too: the resource that decides the rank of a flavor decides whether it fits; where that
     one borrows and another one needs preemption, the workload is taken for one that fits, and then passed over.

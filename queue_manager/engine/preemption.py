@@ -257,7 +257,8 @@ class PreemptionSearch:
     def _fill_back(self, removed: list[Candidate], borrow: bool) -> list[Candidate]:
         """Puts candidates back, the last but one first, as long as the workload fits; then checks who is left again.
 
-        A set in which somebody's eviction is no longer justified is not used (peers.md 2.7, rule 5).
+        With the policy `just_victims` a set in which somebody's eviction is no longer justified is not used (peers.md
+        2.7, rule 5).
         """
         kept = [removed[-1]]
         for candidate in reversed(removed[:-1]):
@@ -266,7 +267,8 @@ class PreemptionSearch:
             if not self._fits(borrow):
                 self._state.log.revert(mark)
                 kept.append(candidate)
-        return kept if self._justified(kept, borrow) else []
+        just = not self._state.configuration.policies.just_victims or self._justified(kept, borrow)
+        return kept if just else []
 
     def _justified(self, kept: list[Candidate], borrow: bool) -> bool:
         """Whether each victim was still a borrower when only the others of the final set were gone."""
