@@ -38,7 +38,10 @@ class AdmissionReader:
                 resource: amount * assignment.count for resource, amount in spec.requests.items()
             }
             for resource, flavor in assignment.flavors.items():
-                charge[Cell(flavor, resource)] += usage.get(resource, 0)
+                amount = usage.get(resource, 0)
+                if assignment.count > spec.count:  # it has fewer pods by now: charged for those, as in Kueue
+                    amount = amount // assignment.count * spec.count
+                charge[Cell(flavor, resource)] += amount
         reserved = condition(view, "QuotaReserved")
         return Admission(
             workload.uid,

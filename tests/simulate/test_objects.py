@@ -253,6 +253,13 @@ def test_reclaimable_pods_are_not_counted():
     assert ran(play(*QUEUE, old, workload("new", cpu=4))) == ["old"]
 
 
+def test_pods_that_a_running_workload_no_longer_asks_for_are_not_charged():
+    runs = admitted(cpu=4, count=4)
+    fewer = workload("runs", podSets=[pod_set(count=3)], status=runs)
+    assert ran(play(*QUEUE, fewer, workload("one"))) == ["one", "runs"]
+    assert ran(play(*QUEUE, workload("runs", podSets=[pod_set(count=4)], status=runs), workload("one"))) == ["runs"]
+
+
 def test_a_pod_set_with_a_least_count_shrinks():
     found = play(*QUEUE, workload("a", podSets=[pod_set(count=9, minCount=2)]))
     assert found["admitted"]["default/a"]["podSets"]["main"]["count"] == 4
