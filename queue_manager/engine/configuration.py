@@ -243,8 +243,9 @@ class Policies:
     `past_usage` lets `Configuration.history` count.
     `fit_by_rank` is Kueue's, too: the resource that decides the rank of a flavor decides whether it fits; where that
     one borrows and another one needs preemption, the workload is taken for one that fits, and then passed over.
-    `fragmentation_aware`: domains are chosen so that large gaps stay whole, and every pod is checked against one real
-    node; off, as Kueue chooses them. `location_aware_victims`: preemption for nodes clears the domain that costs least.
+    `fragmentation_aware`: the last domain that somebody larger who waits could use is left to him if there is another
+    place, and every pod is checked against one real node; off, domains are as Kueue chooses them.
+    `location_aware_victims`: preemption for nodes clears the domain that costs least.
     `host_ports`: a port of a node is given once.
     """
 

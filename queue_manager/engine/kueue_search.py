@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from queue_manager.engine.fleet import Amounts, Fleet, Forest, Ints, PodFilter
+from queue_manager.engine.picking import shortened
 from queue_manager.engine.room import Demand
 from queue_manager.engine.slices import layers_of
 from queue_manager.engine.topology import Misfit, Places, Scope, no_level
@@ -48,6 +49,11 @@ class _Ask:
     size: int
     inner: dict[int, int]
     mode: TopologyMode
+
+    @property
+    def count(self) -> int:
+        """Pods in whole slices. Kueue leaves out those of a last short slice; here its domain holds a whole one."""
+        return -(-self.workers.count // self.size) * self.size
 
     @property
     def leaders(self) -> int:
@@ -115,7 +121,9 @@ class KueueSearch:
         leaves = self._descend(ask, depth, rooms)
         if ask.leader is not None:
             self._record(ask.leader, [(room, room.leaders) for room in leaves], places)
-        self._record(ask.workers, [(room, room.pods) for room in leaves], places)
+        full = [(room.order, room.pods) for room in leaves if room.pods]
+        pods = dict(shortened(full, ask.count - ask.workers.count))
+        self._record(ask.workers, [(room, pods.get(room.order, 0)) for room in leaves], places)
         return None
 
     def _record(self, demand: Demand, found: Sequence[tuple[_Room, int]], places: Places) -> None:
@@ -180,7 +188,7 @@ class KueueSearch:
 
     def _level(self, ask: _Ask, levels: list[list[_Room]], depth: int) -> tuple[int, list[_Room]] | Misfit:
         """The level at which everything fits, and the domains there."""
-        need = ask.workers.count // ask.size
+        need = ask.count // ask.size
         ranked = sorted(levels[depth], key=lambda room: _led_rank(room, ask.least))
         fitting = [room for room in ranked if room.led_slices >= need and room.leaders >= ask.leaders]
         if fitting:
@@ -194,7 +202,7 @@ class KueueSearch:
     def _several(self, ask: _Ask, depth: int, ranked: list[_Room], need: int) -> tuple[int, list[_Room]] | Misfit:
         """As many domains as it takes, the leader's first."""
         best = ranked[0] if not ask.least else ranked[-1]
-        ranked = _leader_first(ranked, ask.workers.count, ask.leaders, ask.size, True)
+        ranked = _leader_first(ranked, ask.count, ask.leaders, ask.size, True)
         chosen: list[_Room] = []
         leaders = ask.leaders
         if leaders:
@@ -224,10 +232,10 @@ class KueueSearch:
     def _descend(self, ask: _Ask, depth: int, rooms: list[_Room]) -> list[_Room]:
         """From the chosen domains down to leaves, in as few domains as can be."""
         last = len(ask.workers.forest.level_keys) - 1
-        rooms = _take(rooms, ask.workers.count, ask.leaders, ask.size, ask.least, True)
+        rooms = _take(rooms, ask.count, ask.leaders, ask.size, ask.least, True)
         while depth < min(last, ask.slice_depth):
             lower = sorted((c for room in rooms for c in room.children), key=lambda room: _rank(room, ask.least))
-            rooms = _take(lower, ask.workers.count, ask.leaders, ask.size, ask.least, True)
+            rooms = _take(lower, ask.count, ask.leaders, ask.size, ask.least, True)
             depth += 1
         while depth < last:
             size = ask.inner.get(depth + 1, 1)

@@ -35,6 +35,18 @@ def pick_in(order: Ints, room: Ints, need: int) -> list[tuple[int, int]]:
     return sorted(chosen)
 
 
+def pick_first(order: Ints, room: Ints, need: int) -> list[tuple[int, int]]:
+    """The first place in an order that holds all, else one place after another. The room must be enough."""
+    order = order[room[order] > 0]
+    alone = order[room[order] >= need]
+    if len(alone):
+        return [(int(alone[0]), need)]
+    sums = np.cumsum(room[order])
+    last = int(np.searchsorted(sums, need))
+    chosen = [(int(i), int(room[i])) for i in order[:last]]
+    return sorted([*chosen, (int(order[last]), need - int(sums[last - 1]))])
+
+
 @dataclass(frozen=True, slots=True)
 class Descent:
     """Narrows chosen domains level by level down to nodes, in as few domains of each level as can be, with whole slices

@@ -11,11 +11,13 @@ from queue_manager.engine.configuration import Configuration, Flavor
 from queue_manager.engine.decision import DomainCount, PodSetAssignment
 from queue_manager.engine.flavors import Assignment
 from queue_manager.engine.fleet import Amounts, Fleet, Forest
+from queue_manager.engine.kept import kept_nodes
 from queue_manager.engine.kueue_search import KueueSearch
 from queue_manager.engine.prepared import brackets, pod_filter
 from queue_manager.engine.room import Demand
 from queue_manager.engine.state import State
 from queue_manager.engine.topology import Misfit, Placement, Places, Scope
+from queue_manager.engine.tree import EMPTY
 from queue_manager.engine.workload import TopologyMode, TopologyRequest
 
 NO_TOPOLOGY = "no flavor with a topology is assigned"
@@ -112,8 +114,36 @@ def _demand(state: State, assignment: Assignment, index: int) -> Demand | Misfit
 
 
 def find_places(state: State, scope: Scope, *views: int) -> Places | Misfit:
-    """Nodes for all pods of a scope in what is free in all views, by the rules of the configuration's policies."""
-    return _searcher(state, scope, views).place(scope)
+    """Nodes for all pods of a scope in what is free in all views, by the rules of the configuration's policies.
+
+    What only somebody who waits can use is left alone if the pods find another place that is as compact.
+    """
+    searcher = _searcher(state, scope, views)
+    places = searcher.place(scope)
+    if isinstance(searcher, KueueSearch) or isinstance(places, Misfit) or EMPTY in views:
+        return places
+    demands = scope.demands()
+    most = max(demands, key=lambda one: (one.count, -one.index))
+    kept = kept_nodes(state, most, places[most.index])
+    if not any(node in kept for nodes in places.values() for node in nodes):
+        return places
+    others = Placement(state.fleet, views, demands, kept).place(scope)
+    if isinstance(others, Misfit) or _spread(scope, others) > _spread(scope, places):
+        return places
+    return others
+
+
+def _spread(scope: Scope | Demand, places: Places) -> int:
+    """In how many domains of the levels that are preferred or required pods lie."""
+    if isinstance(scope, Demand):
+        return 0
+    spread = sum(_spread(part, places) for part in scope.parts)
+    request, demands = scope.request, scope.demands()
+    depth = None if request is None or not demands else demands[0].forest.level_of(request.level)
+    if depth is not None:
+        paths = (one.forest.path_of[node] for one in demands for node in places[one.index])
+        spread += len({path[: depth + 1] for path in paths})
+    return spread
 
 
 def still_holds(state: State, scope: Scope, places: Places, *views: int) -> bool:

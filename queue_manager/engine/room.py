@@ -39,11 +39,13 @@ class Placed:
 
 @dataclass(slots=True)
 class Room:
-    """Pod sets that never run at the same time may use the same room: what is placed counts by stage."""
+    """Pod sets that never run at the same time may use the same room: what is placed counts by stage. Nodes `without`
+    have none."""
 
     fleet: Fleet
     views: Sequence[int]
     starts: Sequence[int]
+    without: frozenset[str] = frozenset()
     placed: list[Placed] = field(default_factory=list)
     _used: dict[str, list[dict[str, int]]] = field(default_factory=dict)
     _counted: int = 0
@@ -53,6 +55,9 @@ class Room:
         counts = self.fleet.counts(demand.forest, demand.pods, demand.requests, self.views[0])
         for view in self.views[1:]:
             counts = np.minimum(counts, self.fleet.counts(demand.forest, demand.pods, demand.requests, view))
+        if self.without:
+            counts = counts.copy()
+            counts[[member for name in self.without if (member := demand.forest.member_of.get(name)) is not None]] = 0
         if not self.placed:
             return counts
         self._count()

@@ -476,10 +476,9 @@ class Pass:
     def _displaced(self, nomination: Nomination, untouched: bool) -> bool:
         """Whether quota is left for a nomination, but its nodes went to others of this round.
 
-        As Kueue does, the search is then made anew with the same flavors. With our own policies there are as many
-        rounds as it takes, so the next one does.
+        The search is then made anew with the same flavors, so that nobody behind it comes first.
         """
-        if self._state.configuration.policies.fragmentation_aware or untouched or not nomination.places:
+        if untouched or not nomination.places:
             return False
         state = self._state
         mark = state.log.mark()

@@ -2,7 +2,7 @@
 
 Topology requests nest: that of the workload lies around those of its pod groups, these around those of pod sets. A
 `Scope` is one such bracket. Inside one bracket domains are chosen by best fit (the tightest that holds all), pods that
-no bracket holds together go where least is free, so that large gaps stay whole. Nodes are always checked one by one: a
+no bracket holds together go where least is free. Nodes are always checked one by one: a
 pod needs one node.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from queue_manager.engine.fleet import Fleet, Forest, Ints
-from queue_manager.engine.picking import Descent, pick, pick_in, shortened
+from queue_manager.engine.picking import Descent, pick_first, pick_in, shortened
 from queue_manager.engine.room import Demand, Gauge, Placed, Room
 from queue_manager.engine.slices import layers_of, whole
 from queue_manager.engine.workload import TopologyMode, TopologyRequest
@@ -61,10 +61,12 @@ Places = dict[int, dict[str, int]]
 
 class Placement:
     """One search over what is free in all of some views. Pod sets that never run at the same time may use the same
-    room."""
+    room. Nodes `without` are left alone."""
 
-    def __init__(self, fleet: Fleet, views: Sequence[int], demands: Sequence[Demand]) -> None:
-        self._room = Room(fleet, views, sorted({demand.stages[0] for demand in demands}))
+    def __init__(
+        self, fleet: Fleet, views: Sequence[int], demands: Sequence[Demand], without: frozenset[str] = frozenset()
+    ) -> None:
+        self._room = Room(fleet, views, sorted({demand.stages[0] for demand in demands}), without)
 
     def place(self, scope: Scope) -> Places | Misfit:
         """Places everything in a scope, or says what does not fit."""
@@ -270,11 +272,12 @@ class Placement:
         self._take(demand, shortened(found, need - demand.count))
 
     def _scatter(self, demand: Demand, gauge: Gauge) -> None:
-        """Unconstrained: no larger gap of any level is touched than must be, so that large ones stay whole; within
-        them one domain, if it holds all. Slices take the domains of their level the smallest gap first."""
+        """Unconstrained: the smallest node that holds all, else the smallest ones first; of equal ones those in small
+        gaps of the wider levels. Slices take the domains of their level the smallest gap first."""
         forest, layers = gauge.forest, gauge.layers
         if not layers:
-            self._take(demand, _in_small_gaps(self._by_gap(gauge, len(forest.levels) - 1, gauge.counts), gauge, demand))
+            order = self._by_gap(gauge, len(forest.levels) - 1, gauge.counts)
+            self._take(demand, pick_first(order, gauge.counts, demand.count))
             return
         outer, need = layers[0], whole(demand.count, layers)
         level = forest.levels[outer.depth]
@@ -316,33 +319,6 @@ def _run(forest: Forest, within: Domain | None) -> tuple[int, int]:
     level = forest.levels[len(within.values) - 1]
     index = level.index.get(within.values) if within.level_keys == forest.level_keys else None
     return (0, 0) if index is None else (int(level.starts[index]), int(level.ends[index]))
-
-
-def _in_small_gaps(order: Ints, gauge: Gauge, demand: Demand) -> list[tuple[int, int]]:
-    """Members and pods in domains no larger than needed; `order` is for where no domain holds all."""
-    levels, need = gauge.forest.levels, demand.count
-    counts = gauge.counts.copy()
-    for level in levels:
-        sums = np.add.reduceat(counts, level.starts)
-        counts[np.repeat(sums > _least_limit(sums, need), level.ends - level.starts)] = 0
-    counts[counts > _least_limit(counts, need)] = 0
-    alone = np.flatnonzero(counts >= need)
-    if len(alone):
-        return [(int(alone[np.argmin(counts[alone])]), need)]
-    for level in reversed(levels):
-        sums = np.add.reduceat(counts, level.starts)
-        fitting = np.flatnonzero(sums >= need)
-        if len(fitting):
-            chosen = int(fitting[np.argmin(sums[fitting])])
-            first, last = int(level.starts[chosen]), int(level.ends[chosen])
-            return [(first + i, n) for i, n in pick(counts[first:last], need)]
-    return pick_in(order, counts, need)
-
-
-def _least_limit(room: Ints, need: int) -> int:
-    """The largest place that must be used if the smallest ones are used first."""
-    ranked = np.sort(room)
-    return int(ranked[np.searchsorted(np.cumsum(ranked), need)])
 
 
 def _size(part: Scope | Demand) -> tuple[int, int]:
