@@ -95,7 +95,7 @@ class Nominator:
         fair, own = state.configuration.fair_sharing is not None, state.own_charge(record)
         policies = state.configuration.policies
         waits = record.phase is Phase.WAITING  # a victim evicts nobody before it is gone itself
-        self._preempts = preempt and waits and record.workload.may_preempt and queue.may_preempt
+        self._preempts = preempt and record.workload.may_preempt and queue.may_preempt and waits
         self._assigner = FlavorAssigner(
             queue.node,
             queue.queue,

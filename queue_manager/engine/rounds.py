@@ -156,11 +156,14 @@ class Pass:
     def _due(self) -> None:
         """Ends backoffs whose time has come."""
         due = [r for r in self._state.backoff.values() if r.workload.not_before <= self._now]
+        retries = sorted(uid for uid, at in self._state.retries.items() if at <= self._now)
+        if due or retries:
+            self._state.log.assign(self._state, "live", set(self._state.live))
         for record in sorted(due, key=lambda r: r.order):
             self._state.log.drop(self._state.backoff, record.uid)
             self._state.log.put(self._state.fresh, record.uid, record)
             self._state.join(self._state.queue(record.workload.queue), record)
-        for uid in sorted(uid for uid, at in self._state.retries.items() if at <= self._now):
+        for uid in retries:
             self._state.log.drop(self._state.retries, uid)
             self._retry(uid)
 

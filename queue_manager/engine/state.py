@@ -368,9 +368,13 @@ class State:
             self.line_up(queue, record)
 
     def _returns(self, record: Record) -> bool:
-        """Whether a draining workload queues again as soon as it is gone, so that its turn is kept."""
-        evicted = record.phase is Phase.DRAINING and record.evicted_by != ""
-        return evicted and self.configuration.policies.hold_freed_quota and self.outside(record.workload) is None
+        """Whether a draining workload queues again as soon as it is gone, so that its turn is kept. Not where limits
+        apart from quota count: what drains counts there, and would count twice."""
+        if record.phase is not Phase.DRAINING or record.evicted_by == "":
+            return False
+        if not self.configuration.policies.hold_freed_quota or self.queue(record.workload.queue).limits != _NO_LIMITS:
+            return False
+        return self.outside(record.workload) is None
 
     def line_up(self, queue: QueueState, record: Record) -> None:
         """Adds a workload to the order of its queue, if it has a seat there."""
