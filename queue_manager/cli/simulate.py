@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from queue_manager.cli.options import ScenarioView
-from queue_manager.cli.output import Format, print_data
 from queue_manager.simulate.files import Played, find, play_all
 from queue_manager.simulate.outcome import outcome
 from queue_manager.simulate.semantics import Semantics
@@ -20,6 +21,8 @@ WIDTH = 120
 
 def run_simulate(paths: Sequence[str], semantics: str, view: ScenarioView) -> bool:
     """Plays the scenarios and prints what came of them; says whether all could be played."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal can't show must not end the run
     given = [Path(path) for path in paths]
     files = find(given)
     played = play_all(files, Semantics(semantics))
@@ -32,11 +35,17 @@ def _print_json(all_played: Iterable[Played], single: bool) -> bool:
     good = True
     for played in all_played:
         if played.result is not None and single:
-            print_data(outcome(played.result), Format.JSON)
+            print(_json(outcome(played.result), indent=2))
         else:
-            print(json.dumps({"file": str(played.path), **_data(played)}, ensure_ascii=False), flush=True)
+            print(_json({"file": str(played.path), **_data(played)}), flush=True)
         good = good and played.result is not None
     return good
+
+
+def _json(data: Any, indent: int | None = None) -> str:
+    """Characters as they are where the output can hold them, else as JSON's own escapes."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
+    return json.dumps(data, indent=indent, ensure_ascii=encoding != "utf8")
 
 
 def _data(played: Played) -> dict[str, Any]:

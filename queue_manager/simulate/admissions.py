@@ -9,8 +9,8 @@ from queue_manager.engine.configuration import Cell, Configuration, Node
 from queue_manager.engine.decision import Admission, DomainCount, PodSetAssignment
 from queue_manager.engine.workload import PodSet, Workload
 from queue_manager.kinds.fields import View
+from queue_manager.simulate.checks import MAIN
 from queue_manager.simulate.fields import condition, moment
-from queue_manager.simulate.workloads import MAIN
 
 HOSTNAME = "kubernetes.io/hostname"
 Values = tuple[str, ...]

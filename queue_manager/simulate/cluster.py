@@ -12,6 +12,7 @@ from queue_manager.engine.quantities import PODS, port_resource
 from queue_manager.engine.workload import Taint
 from queue_manager.kinds.annotations import TOPOLOGY_KEYS
 from queue_manager.kinds.fields import View
+from queue_manager.simulate.checks import check_pod
 from queue_manager.simulate.fields import condition
 from queue_manager.simulate.objects import Objects, label
 from queue_manager.simulate.problem import ScenarioError
@@ -40,6 +41,7 @@ def _foreign(objects: Objects) -> dict[str, Counter[str]]:
     """What pods that no workload stands for take, by node."""
     found: dict[str, Counter[str]] = {}
     for pod in objects.of("Pod"):
+        check_pod(View(pod, f"Pod {label(pod)}: "))
         try:
             if is_gone(pod) or not node_of(pod) or _is_ours(pod):
                 continue

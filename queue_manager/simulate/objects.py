@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,40 +57,82 @@ class Objects:
         return self.by_kind.get(kind, [])
 
 
-def sort_objects(contents: Iterable[Any]) -> Objects:
-    """Sorts decoded objects; what plays no part in admission is left out. Raises ScenarioError for what is no
-    object."""
+def objects_in(content: Any) -> Iterator[tuple[str, Any]]:
+    """Path and value of all objects of a decoded file: a scenario, or a List as kubectl prints it; lists among the
+    objects are unpacked. Raises ScenarioError."""
+    if not isinstance(content, dict):
+        raise ScenarioError("must be a JSON object whose field objects is a list of objects of Kueue and Kubernetes")
+    if _is_list(content):
+        yield from _listed("items", content.get("items"))
+        return
+    for path, item in _listed("objects", content.get("objects")):
+        if _is_list(item):
+            yield from _listed(f"{path}.items", item.get("items"))
+        else:
+            yield path, item
+
+
+def _is_list(content: Any) -> bool:
+    if not isinstance(content, dict):
+        return False
+    kind = content.get("kind")
+    return isinstance(kind, str) and kind.endswith("List") and "items" in content
+
+
+def _listed(path: str, items: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(items, list):
+        raise ScenarioError(f"{path}: must be a list of objects of Kueue and Kubernetes")
+    for index, item in enumerate(items):
+        yield f"{path}[{index}]", item
+
+
+def sort_objects(contents: Iterable[tuple[str, Any]]) -> Objects:
+    """Sorts decoded objects, each with its path; what plays no part in admission is left out.
+
+    Raises ScenarioError for what is no object.
+    """
     found = Objects()
-    for index, content in enumerate(contents):
-        content = _with_version(content, index)
+    for path, given in contents:
+        content = _with_version(given, path)
         kind, version = content["kind"], content["apiVersion"]
         if version == models.API_VERSION or (kueue.is_kueue(version) and kind != "Workload"):
             found.configuration.append(_without_empty_groups(content))
         elif kind in _CLUSTER_KINDS:
+            _refuse_shape(content)
             found.by_kind.setdefault(kind, []).append(content)
         elif version == "v1" and kind not in _CORE_KINDS_WITHOUT_A_PART:
             hint = nearest_or_list(kind, _VERSIONS, "kind")
-            raise ScenarioError(f"objects[{index}]: kind: unknown kind {kind!r} ({hint})")
+            raise ScenarioError(f"{path}: kind: unknown kind {kind!r} ({hint})")
     _refuse_duplicates(found)
     return found
 
 
-def _with_version(content: Any, index: int) -> Object:
+def _with_version(content: Any, path: str) -> Object:
     if not isinstance(content, dict):
-        raise ScenarioError(f"objects[{index}]: must be an object with apiVersion, kind and metadata")
+        raise ScenarioError(f"{path}: must be an object with apiVersion, kind and metadata")
     kind = content.get("kind")
-    if not isinstance(kind, str) or not kind:
-        raise ScenarioError(f"objects[{index}]: kind: is missing ({nearest_or_list('', _VERSIONS, 'kind')})")
+    if not isinstance(kind, str | None):
+        raise ScenarioError(f"{path}: kind: must be a string")
+    if not kind:
+        raise ScenarioError(f"{path}: kind: is missing ({nearest_or_list('', _VERSIONS, 'kind')})")
     version = content.get("apiVersion") or _VERSIONS.get(kind)
     if not isinstance(version, str):
-        raise ScenarioError(f"objects[{index}]: {kind}: apiVersion: is missing")
+        raise ScenarioError(f"{path}: {kind}: apiVersion: is missing")
     metadata = content.get("metadata")
     if kind != "Configuration" and not (isinstance(metadata, dict) and isinstance(metadata.get("name"), str)):
-        raise ScenarioError(f"objects[{index}]: {kind}: metadata.name: is missing")
+        raise ScenarioError(f"{path}: {kind}: metadata.name: is missing")
+    if kind != "Configuration" and not content["metadata"]["name"]:
+        raise ScenarioError(f"{path}: {kind}: metadata.name: must not be empty")
     for name in ("namespace", "uid"):
         if isinstance(metadata, dict) and not isinstance(metadata.get(name), str | None):
-            raise ScenarioError(f"objects[{index}]: {kind}: metadata.{name}: must be a string")
+            raise ScenarioError(f"{path}: {kind}: metadata.{name}: must be a string")
     return content if version == content.get("apiVersion") else {**content, "apiVersion": version}
+
+
+def _refuse_shape(content: Object) -> None:
+    for name in ("spec", "status"):
+        if not isinstance(content.get(name), dict | None):
+            raise ScenarioError(f"{content['kind']} {label(content)}: {name} must be an object")
 
 
 def _without_empty_groups(content: Object) -> Object:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,15 +15,19 @@ from queue_manager.engine.workload import MICROSECONDS, Workload
 from queue_manager.kinds.fields import View
 from queue_manager.kinds.kind import Unresolvable
 from queue_manager.simulate.admissions import AdmissionReader
+from queue_manager.simulate.checks import check_levels, check_recorded
 from queue_manager.simulate.cluster import read_nodes
 from queue_manager.simulate.fields import moment
-from queue_manager.simulate.objects import Objects, label, sort_objects
+from queue_manager.simulate.objects import Objects, label, objects_in, sort_objects
 from queue_manager.simulate.problem import ScenarioError
 from queue_manager.simulate.semantics import Semantics
 from queue_manager.simulate.states import Stage, Standing, Variants, standing_of
+from queue_manager.simulate.text import read_json
 from queue_manager.simulate.workloads import WorkloadReader
 
 REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
+ELASTIC = "kueue.x-k8s.io/elastic-job"
+"""Annotation of workloads that grow and shrink while they run."""
 FIRST_PASS_AFTER = 61 * MICROSECONDS
 """From the latest time in a scenario to its first pass."""
 
@@ -58,24 +61,13 @@ class Scenario:
 
 def read_file(path: Path, semantics: Semantics) -> Scenario:
     """The scenario in a JSON file. Raises ScenarioError."""
-    try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ScenarioError(f"can't be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ScenarioError(f"is not UTF-8 text: the first wrong byte is at {error.start}") from None
-    except json.JSONDecodeError as error:
-        raise ScenarioError(f"is not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
-    except RecursionError:
-        raise ScenarioError("is nested too deeply") from None
-    return read_scenario(content, semantics)
+    return read_scenario(read_json(path), semantics)
 
 
 def read_scenario(content: Any, semantics: Semantics) -> Scenario:
     """A decoded scenario. Raises ScenarioError."""
-    if not isinstance(content, dict) or not isinstance(content.get("objects"), list):
-        raise ScenarioError("objects: must be a list of objects of Kueue and Kubernetes")
-    objects = sort_objects(content["objects"])
+    objects = sort_objects(objects_in(content))
+    check_levels(objects.configuration)
     compiled = _configuration(objects)
     try:
         nodes = read_nodes(objects)
@@ -123,6 +115,8 @@ def _jobs(objects: Objects, compiled: Compiled, nodes: list[Node], semantics: Se
         standing = standing_of(view, asked.problem, variants)
         runs = standing.stage is Stage.RUNNING
         replaces = view.at("metadata", "annotations")[REPLACES].text()
+        if runs:
+            check_recorded(view, asked.workload, shrinks=view.at("metadata", "annotations")[ELASTIC].text() == "true")
         admission = admissions.read(view, asked.workload) if runs else None
         jobs.append(Job(asked.key, asked.workload, standing, admission, replaces))
     return jobs

@@ -21,14 +21,12 @@ from queue_manager.kinds.fields import View
 from queue_manager.kinds.kind import Unresolvable
 from queue_manager.kinds.limit_ranges import Defaults, namespace_defaults
 from queue_manager.kinds.pod_template import pod_shape
+from queue_manager.simulate.checks import MAIN, check_pod_sets, int32
 from queue_manager.simulate.fields import condition, moment
 from queue_manager.simulate.objects import METADATA_NAME, Objects, ScenarioLookup, label, namespace_labels, namespace_of
 from queue_manager.simulate.problem import ScenarioError
 from queue_manager.simulate.semantics import Semantics
 from queue_manager.simulate.states import may_preempt, priority_boost
-
-MAIN = "main"
-"""The name of a pod set that has none, as Kueue's API has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +52,8 @@ class WorkloadReader:
             o["metadata"]["name"]: View(o, f"PriorityClass {o['metadata']['name']}: ")
             for o in objects.of("PriorityClass")
         }
+        for priority_class in self._pod_priorities.values():
+            int32(priority_class["value"])
 
     def read(self, obj: Object, uid: str) -> Asked:
         """The workload of an object. Raises ScenarioError."""
@@ -65,6 +65,7 @@ class WorkloadReader:
             raise ScenarioError(error.message) from None
 
     def _read(self, view: View, obj: Object, uid: str, key: str) -> Asked:
+        check_pod_sets(view)
         spec = view["spec"]
         namespace = namespace_of(obj)
         labels = self._namespaces.get(namespace, {METADATA_NAME: namespace})
@@ -132,7 +133,7 @@ class WorkloadReader:
             found = PriorityClass(name, pods["value"].integer(0), may_preempt=not never)
         elif name:
             found = self._compiled.priority_classes.get(name, found)
-        return replace(found, value=spec["priority"].integer(found.value))
+        return replace(found, value=int32(spec["priority"], found.value))
 
     def _pod_sets(self, view: View, namespace: str) -> tuple[tuple[PodSet, ...], str]:
         reclaimed = {

@@ -67,7 +67,10 @@ def test_a_folder_without_scenarios_is_told_of(tmp_path: Path):
 
 BAD = {
     "text.json": ("no json", "is not JSON: Expecting value in line 1, column 1"),
-    "list.json": ("[]", "objects: must be a list of objects of Kueue and Kubernetes"),
+    "list.json": (
+        "[]",
+        "must be a JSON object whose field objects is a list of objects of Kueue and Kubernetes",
+    ),
     "latin.json": (b'{"name": "\xe4"}', "is not UTF-8 text: the first wrong byte is at 10"),
 }
 
@@ -114,7 +117,7 @@ def test_a_file_that_does_not_exist(tmp_path: Path):
         ),
         (
             [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": "x"}],
-            "Pod default/p: spec: ",
+            "Pod default/p: spec must be an object",
         ),
         ([workload("a", podSets=[{"count": -1}])], "Workload default/a: spec.podSets[0].count must be zero or more"),
     ],
