@@ -26,8 +26,6 @@ from queue_manager.simulate.text import read_json
 from queue_manager.simulate.workloads import WorkloadReader
 
 REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
-ELASTIC = "kueue.x-k8s.io/elastic-job"
-"""Annotation of workloads that grow and shrink while they run."""
 FIRST_PASS_AFTER = 61 * MICROSECONDS
 """From the latest time in a scenario to its first pass."""
 
@@ -116,7 +114,7 @@ def _jobs(objects: Objects, compiled: Compiled, nodes: list[Node], semantics: Se
         runs = standing.stage is Stage.RUNNING
         replaces = view.at("metadata", "annotations")[REPLACES].text()
         if runs:
-            check_recorded(view, asked.workload, shrinks=view.at("metadata", "annotations")[ELASTIC].text() == "true")
+            check_recorded(view, asked.workload)
         admission = admissions.read(view, asked.workload) if runs else None
         jobs.append(Job(asked.key, asked.workload, standing, admission, replaces))
     return jobs

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from queue_manager.cli.options import ScenarioView
+from queue_manager.cli.simulate import run_simulate
 from queue_manager.simulate.problem import ScenarioError
 from queue_manager.simulate.scenario import read_file, read_scenario
 from queue_manager.simulate.semantics import Semantics
-from tests.simulate.build import KUEUE, Object, admitted, flavor, local_queue, play, pod_set, queue, ran, workload
+from tests.simulate.build import (
+    KUEUE,
+    Object,
+    admitted,
+    flavor,
+    local_queue,
+    play,
+    pod_set,
+    queue,
+    ran,
+    workload,
+    write,
+)
 
 QUEUE = [flavor(), queue("q"), local_queue("q")]
 
@@ -40,7 +56,6 @@ def other(kind: str, **more: Any) -> Object:
         (workload("a", podSets=[pod_set(minCount=2)]), "spec.podSets[0].minCount must be at most count (1)"),
         (workload("a", priority=2**31), "spec.priority must be a whole number from -2147483648 to 2147483647"),
         (workload("a", status=admitted(name="b")), "podSetAssignments[0].name must be the name of a pod set"),
-        (workload("a", status=admitted(count=2)), "podSetAssignments[0].count must be at most the count"),
     ],
 )
 def test_what_cannot_be_is_told_with_object_and_field(given: Object, message: str):
@@ -78,6 +93,17 @@ def test_values_that_cannot_be_printed_or_converted_are_found(tmp_path: Path, te
     with pytest.raises(ScenarioError) as caught:
         read_file(path, Semantics.OWN)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("form", ["json", "table"])
+def test_names_that_the_output_cannot_hold_are_escaped(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    view = ScenarioView(form)
+    assert run_simulate([str(write(tmp_path / "x.json", *QUEUE, workload("tr\xe4n")))], "own", view)
+    sys.stdout.flush()
+    text = raw.getvalue().decode("ascii")
+    assert ran(json.loads(text)) == ["tr\xe4n"] if view is not ScenarioView.TABLE else r"tr\xe4n" in text
 
 
 def test_lists_as_kubectl_prints_them_are_unpacked():

@@ -152,4 +152,4 @@ def test_tables_of_several_files_stand_one_after_another(tmp_path: Path):
     told = result.stdout.splitlines()
     assert [line for line in told if line in ("first", "second")] == ["first", "second"]
     assert told.count("Pass 1") == 2
-    assert told[-1] == f"{tmp_path}/x.json can't be played: objects: must be a list of objects of Kueue and Kubernetes"
+    assert told[-1].startswith(f"{tmp_path}/x.json can't be played: must be a JSON object whose field objects")
