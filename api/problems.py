@@ -81,6 +81,11 @@ def problem_response(
     return JSONResponse(body, status, headers, MEDIA_TYPE)
 
 
+def _utf8(text: str) -> str:
+    # A key of a JSON body may hold half a surrogate pair, which no answer can.
+    return text.encode("utf-8", "replace").decode()
+
+
 def install(app: FastAPI) -> None:
     """Makes every error of the application a problem document."""
 
@@ -97,7 +102,8 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
         errors = [
-            {"field": ".".join(str(step) for step in item["loc"]), "message": item["msg"]} for item in error.errors()
+            {"field": _utf8(".".join(str(step) for step in item["loc"])), "message": _utf8(item["msg"])}
+            for item in error.errors()
         ]
         return problem_response(422, "Request is not valid", "see errors", errors=errors)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from queue_manager.config.compiled import Compiled
-from queue_manager.config.tree import Node
+from queue_manager.config.tree import MAX_LEVELS, Node
 from queue_manager.store.records import LedgerState
 from queue_manager.store.store import Store
 
@@ -91,8 +91,21 @@ def _all(items: list[TreeNode]) -> list[TreeNode]:
 
 
 def _tree_node(node: Node, compiled: Compiled, flows: Flows, counts: Counts, below: bool = True) -> TreeNode:
-    children = [_tree_node(child, compiled, flows, counts) for child in node.children] if below else []
-    return TreeNode.model_construct(**dict(_node(node, compiled, flows, counts)), children=children)
+    """A node with all below it. What is deeper than a configuration may be now (one that is stored may be older) stands
+    at the deepest level that may be, parents first: JSON and its readers take only so much nesting."""
+
+    def made(each: Node) -> TreeNode:
+        return TreeNode.model_construct(**dict(_node(each, compiled, flows, counts)), children=[])
+
+    top = made(node)
+    pending = [(child, top, 1) for child in reversed(node.children)] if below else []
+    while pending:
+        each, parent, level = pending.pop()
+        item = made(each)
+        parent.children.append(item)
+        above = item if level < MAX_LEVELS else parent
+        pending.extend((child, above, level + 1) for child in reversed(each.children))
+    return top
 
 
 def _node(node: Node, compiled: Compiled, flows: Flows, counts: Counts) -> NodeUsage:

@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 from queue_manager.config.durations import parse_duration
 from queue_manager.store.records import CheckState, State
 
-from ..schema import ApiModel
+from ..schema import ApiModel, Reason, StorableText
 
 
 class Topology(ApiModel):
@@ -73,14 +73,17 @@ class CheckAnswer(ApiModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
 
     state: Literal["Ready", "Retry", "Rejected"]
-    message: str = Field(default="", max_length=2000)
+    message: StorableText = Field(default="", max_length=2000)
     requeue_after: int | str | None = None
 
-    @field_validator("requeue_after")
+    # Before the types are looked at: they would take true for 1, and name each type as a field of its own.
+    @field_validator("requeue_after", mode="before")
     @classmethod
-    def _seconds(cls, value: int | str | None, info: ValidationInfo) -> int | None:
+    def _seconds(cls, value: object, info: ValidationInfo) -> int | None:
         if value is None:
             return None
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise ValueError("must be a whole number of seconds, or a duration such as 5m")
         if info.data.get("state") != "Retry":
             raise ValueError("has a meaning with state Retry only")
         seconds = parse_duration(value) // 1_000_000 if isinstance(value, str) else value
@@ -94,7 +97,7 @@ class ActionRequest(ApiModel):
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
 
-    reason: str = Field(min_length=1, max_length=2000)
+    reason: Reason = Field(min_length=1, max_length=2000)
 
 
 class Requeue(ApiModel):

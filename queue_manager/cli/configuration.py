@@ -48,7 +48,7 @@ def _found(files: Sequence[str]) -> list[tuple[str, str]]:
     for name in files:
         path = Path(name)
         if name == "-":
-            found.append(("<stdin>", sys.stdin.read()))
+            found.append(("<stdin>", _decoded("<stdin>", sys.stdin.buffer.read())))
         elif path.is_dir():
             inside = sorted(each for each in path.iterdir() if each.suffix in SUFFIXES and each.is_file())
             if not inside:
@@ -61,11 +61,16 @@ def _found(files: Sequence[str]) -> list[tuple[str, str]]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return _decoded(str(path), path.read_bytes())
     except OSError as error:
         raise CommandError(f"can't read {path}: {error.strerror}") from None
+
+
+def _decoded(name: str, content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise CommandError(f"{path} is not UTF-8 text", f"the first wrong byte is at {error.start}") from None
+        raise CommandError(f"{name} is not UTF-8 text", f"the first wrong byte is at {error.start}") from None
 
 
 def _joined(files: Sequence[tuple[str, str]]) -> tuple[str, list[Part]]:

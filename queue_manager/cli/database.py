@@ -14,7 +14,8 @@ from queue_manager.cli.output import Format, print_data
 from queue_manager.config.human import clean
 from queue_manager.store import migrate
 from queue_manager.store.binaries import EmbeddedError
-from queue_manager.store.database import EMBEDDED, Database, DatabaseError, open_database
+from queue_manager.store.database import DEFAULT_FOLDER, EMBEDDED, Database, DatabaseError, open_database
+from queue_manager.store.embedded import holds_database
 from queue_manager.store.store import Store
 
 WAIT = 10.0
@@ -29,11 +30,8 @@ def upgrade(url: str) -> None:
 
 def check(url: str, form: Format) -> None:
     """Prints every broken invariant; CommandError when there is one."""
-    folder = url.removeprefix(EMBEDDED)
-    if folder and folder != url and not Path(folder).is_dir():
-        raise CommandError(
-            f"there is no database in {folder}", "`queue-manager up` keeps its in .queue-manager/database"
-        )
+    if url.startswith(EMBEDDED):
+        _need_database(url.removeprefix(EMBEDDED) or DEFAULT_FOLDER)
     with _opened(url) as database:
         migrate.check(database.engine)
         findings = Store(database.engine).check(datetime.now(UTC))
@@ -45,6 +43,17 @@ def check(url: str, form: Format) -> None:
         raise CommandError(f"{len(findings)} invariant(s) broken", "keep the database as it is and report this")
     if form is Format.TABLE:
         print("ok: ledger and invariants hold")
+
+
+def _need_database(folder: str) -> None:
+    # To open an embedded database makes one where there is none.
+    if holds_database(folder):
+        return
+    hint = "`queue-manager up` keeps its in .queue-manager/database"
+    inside = Path(folder, "database")
+    if holds_database(inside):
+        hint = f"{inside} has one: --database {EMBEDDED}{inside}"
+    raise CommandError(f"there is no database in {folder}", hint)
 
 
 @contextlib.contextmanager

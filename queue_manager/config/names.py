@@ -39,3 +39,12 @@ def check_label_value(value: str) -> str:
     if value and (not _QUALIFIED.fullmatch(value) or len(value) > 63):
         return f"{value!r} is not a label value: at most 63 letters, digits, '-', '_' and '.'"
     return ""
+
+
+def check_text(text: str) -> str:
+    """What keeps a text from being stored, or ""."""
+    if "\0" in text:
+        return "has a NUL character"
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        return "has half a surrogate pair, which is no character"
+    return ""

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 from queue_manager.config import kueue
 from queue_manager.config.fields import describe
 from queue_manager.config.models import API_VERSION, KINDS, ConfigObject, Source
-from queue_manager.config.names import check_name
+from queue_manager.config.names import check_name, check_text
 from queue_manager.config.problem import Problem, nearest, nearest_or_list
 from queue_manager.config.source import Document, LinedDict, LinedList, line_of, read_documents
 
@@ -96,6 +96,12 @@ def _read(document: Document, collector: _Collector) -> None:
         for item in content["items"]:
             _read(Document(document.file, getattr(item, "line", document.line), item), collector)
         return
+    unstorable = list(_unstorable(content))
+    if unstorable:
+        hint = "remove it: no database keeps it"
+        collector.errors.extend(_problem(document, path, message, hint) for path, message in unstorable)
+        collector.broken.add(_key(content) if "kind" in content else ("", "", ""))
+        return
     _drop_nulls(content)
     if not _recognise(document, collector):
         return
@@ -147,6 +153,23 @@ def _recognise(document: Document, collector: _Collector) -> bool:
         hint = nearest_or_list(kind, known, "kind")
         collector.errors.append(_problem(document, ("kind",), f"unknown kind {kind!r}", hint))
     return False
+
+
+def _unstorable(content: LinedDict) -> Iterable[tuple[Path, str]]:
+    """Texts, keys too, with a NUL or half a surrogate pair."""
+    pending: list[tuple[tuple[str | int, ...], Any]] = [((), content)]
+    for path, value in pending:
+        if isinstance(value, str):
+            if problem := check_text(value):
+                yield path, problem
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                if problem := check_text(key):
+                    yield path, f"the key {key!r} {problem}"
+                else:
+                    pending.append(((*path, key), item))
+        elif isinstance(value, list):
+            pending.extend(((*path, index), item) for index, item in enumerate(value))
 
 
 def _drop_nulls(value: Any) -> None:

@@ -7,22 +7,30 @@ from dataclasses import dataclass, field
 
 from queue_manager.config.models import Cohort, ConfigObject, Queue
 
+MAX_LEVELS = 32
+"""Levels of cohorts that a tree may have; the root is level 1."""
+
 
 @dataclass(slots=True)
 class Node:
-    """A cohort or queue in the tree. An `implicit` cohort has no object: it is only named as a parent, as in Kueue."""
+    """A cohort or queue in the tree. An `implicit` cohort has no object: it is only named as a parent, as in Kueue.
+
+    `level` is 1 at a root, 0 in or below a cycle.
+    """
 
     kind: str
     name: str
     parent: str = ""
     path: str = ""
     implicit: bool = False
+    level: int = 0
     children: list[Node] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Tree:
-    """`roots` and `children` are sorted by path. In or below a cycle a node is below no root, its path is its name."""
+    """`roots` and `children` are sorted by path. In or below a cycle a node is below no root. There, and below
+    `MAX_LEVELS` cohorts, its path is its name."""
 
     cohorts: dict[str, Node]
     queues: dict[str, Node]
@@ -82,13 +90,13 @@ def _cycles(cohorts: dict[str, Node]) -> list[list[str]]:
     done: set[str] = set()
     cycles = []
     for start in sorted(cohorts):
-        trail: list[str] = []
+        trail: dict[str, int] = {}
         name = start
         while name and name not in done and name not in trail:
-            trail.append(name)
+            trail[name] = len(trail)
             name = cohorts[name].parent
         if name in trail:
-            cycles.append(trail[trail.index(name) :])
+            cycles.append(list(trail)[trail[name] :])
         done.update(trail)
     return cycles
 
@@ -104,10 +112,14 @@ def _own_part(name: str, parent: Node) -> str:
 def _set_paths(tree: Tree) -> None:
     for node in tree.nodes():
         node.path = node.name
+    for root in tree.roots:
+        root.level = 1
     pending = list(tree.roots)
     while pending:
         node = pending.pop()
         for child in node.children:
-            child.path = f"{node.path}/{_own_part(child.name, node)}"
+            child.level = node.level + 1
+            if node.level <= MAX_LEVELS:  # paths of a long chain would be quadratic in size
+                child.path = f"{node.path}/{_own_part(child.name, node)}"
         node.children.sort(key=lambda child: (child.path, child.kind))
         pending.extend(node.children)

@@ -25,7 +25,7 @@ from queue_manager.config.names import check_name
 from queue_manager.config.parse import path_text
 from queue_manager.config.problem import Problem, nearest, nearest_or_list
 from queue_manager.config.source import line_of
-from queue_manager.config.tree import Tree, build_tree
+from queue_manager.config.tree import MAX_LEVELS, Tree, build_tree
 
 Key = tuple[str, str, str]
 Path = tuple[str | int, ...]
@@ -236,6 +236,11 @@ def _settings(item: Settings, context: _Context) -> Iterator[Finding]:
     if item.spec.fair_sharing and strategies not in ([final], [initial], [final, initial]):
         path = ("spec", "fairSharing", "preemptionStrategies")
         yield path, f"{strategies} is not a valid choice", f"[{final}], [{initial}] or both in this order"
+    requeuing = item.spec.wait_for_pods_ready.requeuing_strategy
+    base, most = requeuing.backoff_base_seconds, requeuing.backoff_max_seconds
+    if base > most:
+        spot: Path = ("spec", "waitForPodsReady", "requeuingStrategy", "backoffBaseSeconds")
+        yield spot, f"{base} is more than backoffMaxSeconds, {most}", "lower it, or raise backoffMaxSeconds"
     yield from _resources(item.spec.resources)
 
 
@@ -244,14 +249,27 @@ def _resources(resources: Resources) -> Iterator[Finding]:
     if resources.quota_check_strategy == "IgnoreUndeclared" and resources.exclude_resource_prefixes:
         hint = "leave one of them out: what no queue declares is ignored anyway"
         yield (*path, "excludeResourcePrefixes"), "can't stand beside quotaCheckStrategy IgnoreUndeclared", hint
+    for index, prefix in enumerate(resources.exclude_resource_prefixes):
+        if not prefix.strip():
+            hint = "every resource begins with it, so nothing would be counted; remove it"
+            yield (*path, "excludeResourcePrefixes", index), "must not be empty", hint
     inputs: set[str] = set()
     for index, item in enumerate(resources.transformations):
         if item.input in inputs:
             message = f"resource {item.input!r} is transformed already"
             yield (*path, "transformations", index, "input"), message, "put all its outputs into one transformation"
         inputs.add(item.input)
+        if item.multiply_by == item.input:
+            message = f"multiplies {item.input!r} by itself"
+            yield (*path, "transformations", index, "multiplyBy"), message, "name another resource, or remove it"
     counted: dict[str, str] = {}
+    names: set[str] = set()
     for index, mapping in enumerate(resources.device_class_mappings):
+        if mapping.name in names:
+            message = f"resource {mapping.name!r} has a mapping already"
+            hint = "put all its device classes into one mapping"
+            yield (*path, "deviceClassMappings", index, "name"), message, hint
+        names.add(mapping.name)
         for place, name in enumerate(mapping.device_class_names):
             if name in counted:
                 message = f"device class {name!r} is counted as {counted[name]} already"
@@ -266,6 +284,11 @@ def _tree_problems(objects: Sequence[ConfigObject], tree: Tree) -> Iterator[Prob
         item = by_key["Cohort", "", cycle[0]]
         message = "cohorts form a cycle: " + " -> ".join([*cycle, cycle[0]])
         yield problem_of(item, ("spec", "parent"), message, "a cohort can't be its own ancestor; remove one parent")
+    for cohort in tree.cohorts.values():
+        if cohort.level == MAX_LEVELS + 1:  # the first too deep of its chain
+            message = f"cohort {cohort.name!r} is at level {cohort.level} of the tree, at most {MAX_LEVELS} are allowed"
+            item = by_key["Cohort", "", cohort.name]
+            yield problem_of(item, ("spec", "parent"), message, "give it a parent nearer to the root")
     owners: dict[str, str] = {}
     for node in sorted(tree.nodes(), key=lambda node: (node.path, node.implicit, node.kind, node.name)):
         this = f"{node.kind} {node.name}"

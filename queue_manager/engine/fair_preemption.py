@@ -316,6 +316,18 @@ class TargetPicker:
 
     def _descend(self, cohort: TreeNode) -> TreeNode | None:
         """The queue to take from inside a cohort; None if something was given up instead."""
+        queues: list[TreeNode] = []
+        pending = [cohort]  # not recursive: trees may be deep
+        while pending:
+            node = pending.pop()
+            if node.is_queue:
+                queues.append(node)
+            else:
+                pending.extend(reversed(self._largest(node)))
+        return min(queues, key=lambda q: self._left[q][0][0], default=None)
+
+    def _largest(self, cohort: TreeNode) -> list[TreeNode]:
+        """The children of a cohort with the largest share; none if something was given up instead."""
         best: tuple[Share, bool] | None = None
         tied: list[TreeNode] = []
         for child in cohort.children:
@@ -336,6 +348,4 @@ class TargetPicker:
                 tied.append(child)
         if not tied:
             self._pruned.add(cohort)
-            return None
-        queues = [child if child.is_queue else self._descend(child) for child in tied]
-        return min((q for q in queues if q is not None), key=lambda q: self._left[q][0][0], default=None)
+        return tied

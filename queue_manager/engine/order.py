@@ -177,8 +177,15 @@ class TreeOrder:
             self._known.pop(node, None)
 
     def _contender(self, node: TreeNode) -> Contender | None:
-        if node in self._known:
-            return self._known[node]
+        unknown = [] if node in self._known else [node]  # not recursive: trees may be deep
+        for each in unknown:
+            unknown.extend(child for child in each.children if child not in self._known)
+        for each in reversed(unknown):
+            self._known[each] = self._decide(each)
+        return self._known[node]
+
+    def _decide(self, node: TreeNode) -> Contender | None:
+        """The winner at a node whose children's are known."""
         found: Contender | None = None
         if node.is_queue:
             entry = self._entries.get(node)
@@ -188,12 +195,11 @@ class TreeOrder:
             best: Contender | None = None
             below = node
             for child in node.children:
-                contender = self._contender(child)
+                contender = self._known[child]
                 if contender is not None and (best is None or self._before(contender, best)):
                     best, below = contender, child
             if best is not None:
                 found = self._enter(node, best.nomination, passed_up(below, best.charge))
-        self._known[node] = found
         return found
 
     def _enter(self, node: TreeNode, nomination: Nomination, charge: Charge) -> Contender:

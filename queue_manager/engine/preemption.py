@@ -147,13 +147,17 @@ class PreemptionSearch:
 
     def _borrowers(self, cohort: TreeNode, visited: TreeNode) -> Iterator[TreeNode]:
         """Queues of a cohort, `visited` subtree apart, that lie in subtrees over their quota of a contested cell."""
-        for child in cohort.children:
-            if child is visited or child.within_subtree(self._contested, FUTURE):
+        levels = [iter(cohort.children)]  # not recursive: trees may be deep
+        while levels:
+            child = next(levels[-1], None)
+            if child is None:
+                levels.pop()
+            elif child is visited or child.within_subtree(self._contested, FUTURE):
                 continue
-            if child.is_queue:
+            elif child.is_queue:
                 yield child
             else:
-                yield from self._borrowers(child, visited)
+                levels.append(iter(child.children))
 
     def _users(self, node: TreeNode) -> Iterator[Record]:
         """Workloads of a queue that may go at all and use a contested cell."""

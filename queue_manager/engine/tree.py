@@ -96,7 +96,12 @@ class TreeNode:
             of_cell = self.root.known[view][cell] = {}
         found = of_cell.get(self)
         if found is None:
-            found = of_cell[self] = self._available(cell, view)
+            way = [self]  # not recursive: trees may be deep
+            while (above := way[-1].parent) is not None and above not in of_cell:
+                way.append(above)
+            for node in reversed(way):
+                found = of_cell[node] = node._available(cell, view)
+        assert found is not None
         return found
 
     def _available(self, cell: Cell, view: int) -> int:
@@ -178,12 +183,14 @@ class QuotaTree:
         """
         if not parent or node.parent is not None:
             return
-        seen = [parent]
-        while (above := parents.get(seen[-1], "")) and above not in seen:
-            seen.append(above)
+        seen = {parent: 0}
+        above = parents.get(parent, "")
+        while above and above not in seen:
+            seen[above] = len(seen)
+            above = parents.get(above, "")
         if above:
             if node.is_queue:
-                cycle = seen[seen.index(above) :]
+                cycle = list(seen)[seen[above] :]
                 self.broken[node.name] = f"its cohorts form a cycle: {' -> '.join([*cycle, above])}"
             return
         if parent not in self.cohorts:

@@ -18,6 +18,8 @@ from queue_manager.store.binaries import SUPPORTED
 from queue_manager.store.embedded import EmbeddedPostgres
 
 EMBEDDED = "embedded:"
+DEFAULT_FOLDER = ".queue-manager"
+"""Of `embedded:` alone."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 10.0
 _REFUSALS = ("28", "3D", "42")  # SQLSTATE classes: bad user or password, no such database, no right
 
@@ -67,7 +69,7 @@ def open_database(
     time. DatabaseError when it stays away, refuses us, or is not of version 15 to 18; EmbeddedError as there.
     """
     if url.startswith(EMBEDDED):
-        server = EmbeddedPostgres(url.removeprefix(EMBEDDED) or ".queue-manager")
+        server = EmbeddedPostgres(url.removeprefix(EMBEDDED) or DEFAULT_FOLDER)
         try:
             database = _open(server.start(), timeout, pool_size, name, on_wait, sleep)
         except BaseException:

@@ -265,6 +265,11 @@ class EmbeddedPostgres:
                 connection.execute(f"CREATE DATABASE {DATABASE}")
 
 
+def holds_database(folder: Path | str) -> bool:
+    """Whether an embedded database was made in a folder."""
+    return Path(folder).expanduser().joinpath("pg", "PG_VERSION").is_file()
+
+
 def _pid_file(data: Path) -> list[str]:
     """Lines of postmaster.pid: pid, data folder, start time, port, socket folder, address, shared memory, state."""
     try:

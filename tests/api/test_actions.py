@@ -114,7 +114,16 @@ def test_a_job_that_can_not_be_read_is_not_released_but_repaired(store: Store, c
 
 
 @pytest.mark.parametrize(
-    "body", [{}, {"reason": ""}, {"reason": 7}, {"reason": "x", "why": "y"}, {"reason": "x" * 2001}]
+    "body",
+    [
+        {},
+        {"reason": ""},
+        {"reason": " \t\n"},
+        {"reason": "nul\0"},
+        {"reason": 7},
+        {"reason": "x", "why": "y"},
+        {"reason": "x" * 2001},
+    ],
 )
 def test_an_action_needs_a_reason_and_nothing_unknown(company: TestClient, body: Any):
     answer = post(company, "team-nlp/blocked/hold", body)
@@ -217,10 +226,25 @@ def test_an_unknown_check_is_404_and_names_the_known_ones(checked: TestClient, m
     assert "there is no check 'dataset'; checks of queue nlp: dataset-cached, licence" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("body", [r'{"reason": "a\ud800"}', r'{"reason": "a", "\ud800": 1}'])
+def test_half_a_surrogate_pair_is_refused(company: TestClient, body: str):
+    answer = company.post(f"{ALL}/team-nlp/blocked/hold", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+    assert answer.json()["errors"]
+
+
+@pytest.mark.parametrize("after", [True, 1.5, -1, "soon", [5]])
+def test_a_wrong_pause_is_named_as_the_body_names_it(checked: TestClient, after: Any):
+    answer = put(checked, "licence", {"state": "Retry", "requeueAfter": after})
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == ["body.requeueAfter"]
+
+
 @pytest.mark.parametrize(
     "body",
     [
         {},
+        {"state": "Ready", "message": "nul\0"},
         {"state": "Pending"},
         {"state": "ready"},
         {"state": "Ready", "requeueAfter": 5},

@@ -6,8 +6,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from queue_manager.config.compiled import stored_objects
+from queue_manager.config.parse import parse_objects
 from queue_manager.store.store import Store
-from tests.api.world import GPU, commit, configure, job, running, small_company
+from tests.api.world import GPU, commit, configure, document, job, running, small_company
 from tests.store.builders import NOW
 
 
@@ -73,3 +74,25 @@ def test_unknown_node(company: TestClient, path: str):
 
 def test_empty_installation(client: TestClient):
     assert client.get("/api/v1/tree").json() == {"revision": 0, "items": []}
+
+
+@pytest.fixture
+def deep(store: Store, client: TestClient) -> TestClient:
+    """A configuration of an older version, with more levels than one may have now."""
+    cohorts = [document("Cohort", f"c{n}", {"parent": f"c{n - 1}"} if n > 1 else {}) for n in range(1, 1501)]
+    objects = parse_objects([*cohorts, document("Queue", "bottom", {"cohort": "c1500"})]).objects
+    store.apply_configuration(stored_objects(objects), author="ada", reason="", now=NOW, source="test")
+    return client
+
+
+def test_a_tree_of_too_many_levels_is_shown_whole_and_no_deeper_than_allowed(deep: TestClient):
+    nodes = deep.get("/api/v1/tree").json()["items"]
+    for level in range(1, 32):
+        [node] = nodes
+        assert node["name"] == f"c{level}"
+        nodes = node["children"]
+    [last] = nodes
+    below = [node["name"] for node in last["children"]]
+    assert (last["name"], below) == ("c32", [*(f"c{n}" for n in range(33, 1501)), "bottom"])
+    assert deep.get("/").status_code == 200
+    assert deep.get("/api/v1/queues/bottom/usage").status_code == 200

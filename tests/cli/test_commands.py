@@ -32,7 +32,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.delenv("QM_SERVER", raising=False)
     monkeypatch.delenv("QM_DATABASE", raising=False)
 
-    def run(*arguments: str, server: str = "", stdin: str = "") -> Result:
+    def run(*arguments: str, server: str = "", stdin: str | bytes = "") -> Result:
         chosen = ["--server", server] if server else []
         return CliRunner().invoke(app, [*arguments, *chosen], input=stdin)
 
@@ -65,6 +65,15 @@ def test_apply_from_stdin_and_folder(run: Run, server: str, tmp_path: Path):
     (tmp_path / "notes.txt").write_text("no: [configuration")
     result = run("apply", "-f", str(tmp_path), "-o", "json", server=server)
     assert [change["name"] for change in json.loads(result.stdout)["changes"]] == ["one", "two"]
+
+
+def test_what_is_no_text_is_refused_alike_from_stdin_and_from_a_file(run: Run, tmp_path: Path):
+    file = tmp_path / "latin.yaml"
+    file.write_bytes(b"a: \xe4")
+    for name, shown in (("-", "<stdin>"), (str(file), str(file))):
+        error = run("apply", "-f", name, stdin=b"a: \xe4").exception
+        assert isinstance(error, CommandError)
+        assert (str(error), error.hint) == (f"{shown} is not UTF-8 text", "the first wrong byte is at 3")
 
 
 def test_errors_have_the_file_and_its_own_line(run: Run, server: str, tmp_path: Path):
@@ -218,6 +227,19 @@ def test_a_check_makes_no_database(run: Run, tmp_path: Path):
     result = run("db", "check", "--database", f"embedded:{tmp_path}/none")
     assert "there is no database in" in str(result.exception)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_check_in_a_folder_without_a_database_names_the_one_inside(run: Run, tmp_path: Path):
+    result = run("db", "check", "--database", f"embedded:{tmp_path}")
+    assert "there is no database in" in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
+    made = tmp_path / "database" / "pg"
+    made.mkdir(parents=True)
+    (made / "PG_VERSION").write_text("17")
+    result = run("db", "check", "--database", f"embedded:{tmp_path}")
+    assert isinstance(result.exception, CommandError)
+    assert f"--database embedded:{tmp_path}/database" in result.exception.hint
+    assert not (tmp_path / "pg").exists()
 
 
 @pytest.mark.parametrize("command", ["controller", "webhook"])

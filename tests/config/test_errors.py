@@ -206,6 +206,21 @@ CASES = {
         HEAD + "kind: Settings\nmetadata: {name: mine}\n",
         "f.yaml:3: Settings mine: metadata.name: there is only one Settings object, not 'mine' (name it default)",
     ),
+    "NUL in a text": (
+        HEAD + 'kind: PriorityClass\nmetadata: {name: p}\nspec:\n  value: 1\n  description: "a\\0b"\n',
+        "f.yaml:6: PriorityClass p: spec.description: has a NUL character (remove it: no database keeps it)",
+    ),
+    "NUL in a key": (
+        HEAD + 'kind: Flavor\nmetadata: {name: p}\nspec:\n  nodeLabels: {"a\\0": b}\n',
+        "f.yaml:5: Flavor p: spec.nodeLabels: the key 'a\\x00' has a NUL character (remove it: no database keeps it)",
+    ),
+    "backoff above its maximum": (
+        HEAD
+        + "kind: Settings\nmetadata: {name: default}\n"
+        + "spec: {waitForPodsReady: {requeuingStrategy: {backoffBaseSeconds: 9, backoffMaxSeconds: 8}}}\n",
+        "f.yaml:4: Settings default: spec.waitForPodsReady.requeuingStrategy.backoffBaseSeconds: 9 is more than"
+        " backoffMaxSeconds, 8 (lower it, or raise backoffMaxSeconds)",
+    ),
     "not YAML": ("a: b: c", "f.yaml:1: not valid YAML: mapping values are not allowed in this context"),
     "no object": ("- 1\n", "f.yaml:1: must be an object, is a list (start with apiVersion)"),
     "control character": (
@@ -275,3 +290,40 @@ def test_hostile_json_values_end_in_messages():
     result = parse_objects(objects)
     assert result.objects == ()
     assert len(result.errors) == len(objects)
+
+
+def chain(levels: int) -> list[dict[str, object]]:
+    """Cohorts one below the other, `c1` at the root, and a queue `q` below all."""
+    made: list[dict[str, object]] = [
+        {
+            "apiVersion": "queue-manager.io/v1",
+            "kind": "Cohort",
+            "metadata": {"name": f"c{level}"},
+            "spec": {"parent": f"c{level - 1}"} if level > 1 else {},
+        }
+        for level in range(1, levels + 1)
+    ]
+    last = {"cohort": f"c{levels}", "namespaceSelector": {}}
+    bottom = {"apiVersion": "queue-manager.io/v1", "kind": "Queue", "metadata": {"name": "q"}, "spec": last}
+    return [*made, bottom]
+
+
+def test_cohorts_may_have_32_levels():
+    assert validate(parse_objects(chain(32)).objects) == []
+
+
+@pytest.mark.parametrize("levels", [33, 20_000])
+def test_a_deeper_chain_of_cohorts_is_one_problem_that_names_cohort_and_limit(levels: int):
+    [problem] = validate(parse_objects(chain(levels)).objects)
+    assert (problem.kind, problem.name, problem.field) == ("Cohort", "c33", "spec.parent")
+    assert problem.message == "cohort 'c33' is at level 33 of the tree, at most 32 are allowed"
+
+
+def test_half_a_surrogate_pair_is_refused():
+    spec = {"value": 1, "description": "a\ud800"}
+    content = {"apiVersion": "queue-manager.io/v1", "kind": "PriorityClass", "metadata": {"name": "p"}, "spec": spec}
+    [problem] = parse_objects([content]).errors
+    assert (problem.field, problem.message) == (
+        "spec.description",
+        "has half a surrogate pair, which is no character",
+    )

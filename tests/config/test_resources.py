@@ -100,6 +100,15 @@ def test_kueues_own_configuration_gives_the_same_rules():
             "excludeResourcePrefixes: [a/]\nquotaCheckStrategy: IgnoreUndeclared",
             "excludeResourcePrefixes: can't stand beside quotaCheckStrategy IgnoreUndeclared",
         ),
+        ("excludeResourcePrefixes: [a/, '']", "excludeResourcePrefixes[1]: must not be empty"),
+        (
+            "transformations: [{input: gpu, multiplyBy: gpu}]",
+            "transformations[0].multiplyBy: multiplies 'gpu' by itself",
+        ),
+        (
+            "deviceClassMappings: [{name: g, deviceClassNames: [a]}, {name: g, deviceClassNames: [b]}]",
+            "deviceClassMappings[1].name: resource 'g' has a mapping already",
+        ),
     ],
 )
 def test_a_mistake_names_its_field(resources: str, expected: str):
