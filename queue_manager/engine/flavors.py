@@ -109,6 +109,11 @@ Banned = frozenset[tuple[int, str]]
 """(index of need, flavor) that must not be taken."""
 
 
+Known = dict[tuple[tuple[int, ...], int, tuple[int, ...]], Assignment | None]
+"""What a shape gets in its queue: by counts, index of a flavor that has enough free, and the height at which each
+resource then borrows. None if that is not good enough."""
+
+
 class Guard(Protocol):
     """Says whether somebody for whom room is kept stands in the way of an amount (see `holds`)."""
 
@@ -129,9 +134,12 @@ class FlavorAssigner:
         fit_by_rank: bool = False,
         first_fit: bool = False,
         guard: Guard | None = None,
+        known: Known | None = None,
     ) -> None:
         """`own` is what the workload has already, where it asks for more of it. With `first_fit` flavors with too
-        little free are not looked at when another one is good enough: for those who may evict nobody."""
+        little free are not looked at when another one is good enough: for those who may evict nobody. `known` is what
+        was found for the shape before, and is added to."""
+        self._known = None if own or draining or guard is not None or not first_fit else known
         self._first_fit = first_fit
         self._own: Mapping[Cell, int] = own or {}
         self._fit_by_rank = fit_by_rank
@@ -154,6 +162,47 @@ class FlavorAssigner:
         start: Mapping[int, int] | None = None,
     ) -> Assignment:
         """The best flavors; with `pinned` (index of need -> flavor) exactly those, with `start` from that index on."""
+        whole = not banned and pinned is None and not start and len(prepared.needs) == 1
+        if self._known is not None and whole and not prepared.needs[0].shrinks:
+            quick = self._from_known(prepared, counts, self._known)
+            if quick is not None:
+                return quick
+        return self._assign(prepared, counts, banned, pinned, start)
+
+    def _from_known(self, prepared: Prepared, counts: tuple[int, ...], known: Known) -> Assignment | None:
+        """The first flavor that is good enough, as `_choose_quickly` finds it; None if none is.
+
+        With one need that takes `least` of whatever flavor, it follows from the heights at which it borrows.
+        """
+        node, need = self._node, prepared.needs[0]
+        for index, option in enumerate(need.options):
+            if option.refusal:
+                continue
+            cells = cells_of(option.flavor, need.resources)
+            for cell, amount in zip(cells, need.least, strict=True):
+                if amount > 0 and amount > node.available(cell, FUTURE):
+                    break
+            else:
+                heights = tuple(
+                    [node.borrow_height(c, amount, FUTURE)[0] for c, amount in zip(cells, need.least, strict=True)]
+                )
+                key = (counts, index, heights)
+                if key not in known:
+                    made = self._assign(prepared, counts, pinned={0: option.flavor})
+                    known[key] = made if self._good_enough(made.choices[0].taken) else None
+                found = known[key]
+                if found is not None:
+                    return found
+        return None
+
+    def _assign(
+        self,
+        prepared: Prepared,
+        counts: tuple[int, ...],
+        banned: Banned = frozenset(),
+        pinned: Mapping[int, str] | None = None,
+        start: Mapping[int, int] | None = None,
+    ) -> Assignment:
         pod_sets = prepared.ask.pod_sets
         sums = StageSums(pod_set.stages for pod_set in pod_sets)
         flavors: list[dict[str, str]] = [{} for _ in pod_sets]

@@ -106,6 +106,7 @@ class Nominator:
             policies.fit_by_rank,
             first_fit=policies.hold_freed_quota and not self._preempts,
             guard=self._guard,
+            known=record.group.known if record.group is not None and record.group.prepared is prepared else None,
         )
         self._retry_at = 0
 

@@ -20,6 +20,7 @@ from queue_manager.engine.tree import TreeNode
 from queue_manager.engine.undo import UndoLog
 
 if TYPE_CHECKING:
+    from queue_manager.engine.flavors import Known
     from queue_manager.engine.nominate import Nomination
     from queue_manager.engine.prepared import Prepared
 
@@ -50,6 +51,7 @@ class Group:
     """Waiting workloads of one shape, oldest first; `told` is the kind of reason last reported for all of them.
 
     `user` is whose they are where limits go by user, else "". `shelf` is where it stands, `before` where it stood last.
+    `known` are assignments found for it before.
     """
 
     shape: Shape
@@ -61,6 +63,7 @@ class Group:
     shelf: Shelf | None = None
     before: Shelf | None = None
     told: tuple[object, ...] | None = None
+    known: Known = field(default_factory=dict)
 
     @property
     def order(self) -> Order:

@@ -30,7 +30,7 @@ class Chances:
 
     def __init__(self, node: TreeNode) -> None:
         self._node = node
-        self._rows: dict[int, tuple[tuple[int, int], ...]] = {}
+        self._rows: dict[int, tuple[int, ...]] = {}
 
     def lack_of(self, prepared: Prepared) -> Lack | None:
         """What a request lacks; None if it may have a chance, or has a flaw that only a nomination tells.
@@ -55,13 +55,11 @@ class Chances:
         """Which of the cells is short, -1 if none is."""
         row = self._rows.get(id(cells))  # `prepared.cells_of` makes the same object each time, and keeps it
         if row is None:
-            row = self._rows[id(cells)] = tuple(
-                (max(0, self._node.available(cell, FUTURE)), self._node.available(cell, EMPTY)) for cell in cells
-            )
+            row = self._rows[id(cells)] = tuple([max(0, self._node.available(cell, FUTURE)) for cell in cells])
         found = -1
-        for index, (free, most) in enumerate(row):
+        for index, free in enumerate(row):
             if amounts[index] > free:
-                if amounts[index] > most:
+                if amounts[index] > self._node.available(cells[index], EMPTY):
                     return index
                 if found < 0:
                     found = index
@@ -84,7 +82,10 @@ class Shelf:
 
     def is_open(self, node: TreeNode) -> bool:
         """Whether some of the lack is met."""
-        return any(amount <= node.available(cell, FUTURE) for cell, amount in self.lack)
+        for cell, amount in self.lack:  # noqa: SIM110 - asked of every shelf in each round, quicker than `any`
+            if amount <= node.available(cell, FUTURE):
+                return True
+        return False
 
     def note(self, prepared: Prepared) -> None:
         """Remembers how much a group takes."""
