@@ -49,6 +49,11 @@ class Keeper:
             node = state.queue(name).node
             if node is not None:
                 self._roots.add(node.root)
+        self._note_due()
+
+    def _note_due(self) -> None:
+        """Notes whose time has come, also those that came back to their queue in this very pass."""
+        state = self._state
         while self.due():
             entry = heapq.heappop(state.due)
             state.log.call(heapq.heappush, state.due, entry)
@@ -64,6 +69,9 @@ class Keeper:
         for hold in self._in_order():
             if hold.node.root not in self._roots and not (hold.on_nodes and self._nodes):
                 continue
+            if self._overtaken(hold.record):
+                self._state.end_hold(hold.record.uid)
+                continue
             mark = self._state.log.mark()
             self._state.stand_aside(hold)
             nomination = self._nominate(hold.record, preempt=False)
@@ -77,6 +85,7 @@ class Keeper:
     def after(self) -> bool:
         """After rounds: whether a hold changed so that others have to be tried again."""
         self._looks += 1
+        self._note_due()
         if self._starvation is None or self._looks > MOST_LOOKS:
             return False
         self._give_away()
@@ -109,6 +118,13 @@ class Keeper:
     def _nominate(self, record: Record, preempt: bool) -> Nomination:
         assert record.group is not None
         return Nominator(self._state, record, record.group.prepared, preempt=preempt).nominate()
+
+    def _overtaken(self, record: Record) -> bool:
+        """Whether somebody stands before it in a StrictFIFO queue by now, who blocks it: one that came back, or of
+        higher priority."""
+        queue = self._state.queue(record.workload.queue)
+        first = queue.pending.first() if queue.strict else None
+        return first is not None and first != record.uid
 
     def _intact(self, hold: StarvingHold) -> bool:
         """Whether the starving workload still fits when the hold is complete."""
