@@ -107,6 +107,7 @@ def admission_to_json(admission: Admission) -> dict[str, Any]:
         "pod_sets": admission.pod_sets,
         "charge": [[cell.flavor, cell.resource, amount] for cell, amount in sorted(admission.charge.items())],
         "admitted": admission.admitted,
+        "resize_asked": admission.resize_asked,
         "checks": admission.checks,
     }
 
@@ -119,6 +120,7 @@ def admission_from_json(uid: str, value: Any) -> Admission:
         pod_sets=msgspec.convert(value["pod_sets"], tuple[PodSetAssignment, ...]),
         charge={Cell(flavor, resource): amount for flavor, resource, amount in value["charge"]},
         admitted=value["admitted"],
+        resize_asked=value.get("resize_asked", 0),
         checks=tuple(value.get("checks", ())),
     )
 
