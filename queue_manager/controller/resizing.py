@@ -96,8 +96,8 @@ def _resized(row: WorkloadRow, fresh: Mapping[str, PodSet]) -> tuple[PodGroup, .
         new = fresh.get(pod_set.name)
         if not pod_set.elastic or new is None:
             return pod_set
-        # No longer marked elastic: it stays as it is.
-        return replace(pod_set, count=new.count if new.elastic else admitted[pod_set.name], elastic=new.elastic)
+        # No longer marked: it keeps its size, and stays elastic here, for its pods are made with our gate as before.
+        return replace(pod_set, count=new.count if new.elastic else admitted[pod_set.name])
 
     return tuple(replace(g, pod_sets=tuple(resized(p) for p in g.pod_sets)) for g in row.pod_groups)
 

@@ -24,6 +24,12 @@ async def ask(world: World, name: str, parallelism: int) -> None:
     await world.user.patch(JOBS, "ns", name, {"spec": {"parallelism": parallelism}}, PatchType.MERGE)
 
 
+async def mark(world: World, name: str, value: str | None) -> None:
+    """Sets the annotation, or takes it away."""
+    patch = {"metadata": {"annotations": {"queue-manager.io/elastic": value}}}
+    await world.user.patch(JOBS, "ns", name, patch, PatchType.MERGE)
+
+
 def through(world: World, name: str) -> list[Object]:
     """Pods that the scheduler may see."""
     return [pod for pod in world.pods(name) if not is_gated(pod)]
@@ -146,3 +152,26 @@ async def test_a_job_that_is_not_elastic_has_no_gate_and_keeps_its_charge(store:
         await ask(world, "j", 3)
         await world.until(lambda: len(through(world, "j")) == 3, "a third")
         assert world.charged() == 8
+
+
+async def test_without_its_annotation_it_stays_as_it_is_and_its_pods_are_still_replaced(store: Store) -> None:
+    async with World(store) as world:
+        proved = watched(world, "e")
+        await world.submit(elastic("e", 2), JOBS)
+        await world.until(lambda: len(through(world, "e")) == 2, "two pods")
+        await ask(world, "e", 9)
+        await world.until(lambda: (row := world.row("e")) is not None and row.reason == "ExceedsMaxQuota", "too many")
+        await mark(world, "e", None)
+        await world.until(lambda: (row := world.row("e")) is not None and row.reason == "", "asks for no more")
+        gone = through(world, "e")[0]["metadata"]
+        await world.user.delete(PODS, "ns", gone["name"])
+
+        def replaced() -> bool:
+            uids = {pod["metadata"]["uid"] for pod in through(world, "e")}
+            return len(uids) == 2 and gone["uid"] not in uids
+
+        await world.until(proved(replaced), "another pod is let through")
+        assert states(store, "e") == {"reserved": 4}
+        await ask(world, "e", 3)
+        await mark(world, "e", "true")
+        await world.until(proved(lambda: len(through(world, "e")) == 3), "elastic again")
