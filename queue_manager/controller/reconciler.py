@@ -40,6 +40,7 @@ from queue_manager.controller.transitions import (
 )
 from queue_manager.kinds.kind import Done, Kind, Unresolvable
 from queue_manager.kinds.registry import managed_ancestor
+from queue_manager.store.deadlines import STARTED
 from queue_manager.store.records import CHARGED, ENDED, Change, LedgerState, State, WorkloadRow
 
 log = structlog.get_logger(__name__)
@@ -138,10 +139,10 @@ class Reconciler:
             return self._reread(row, obj, kind)
         if row.state is State.RUNNING and (change := self._lost_placement(row, obj, kind)) is not None:
             return change
-        if is_elastic(row):
-            return self._resizing.change_of(row, obj, kind, facts.now)
-        if row.state in (State.STARTING, State.RUNNING):
+        if row.state in STARTED:
             self._picture.refresh(row)
+            if is_elastic(row):
+                return self._resizing.change_of(row, obj, kind, facts.now)
             return self._loan(row, obj, kind)
         if row.state in (State.RESERVED, State.DEACTIVATED) and not kind.is_suspended(obj):
             self._executors.submit(sync(row))

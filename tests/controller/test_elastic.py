@@ -11,13 +11,11 @@ from queue_manager.cluster.pods import is_gated, is_gone
 from queue_manager.cluster.port import PODS, Object, PatchType
 from queue_manager.store.records import State
 from queue_manager.store.store import Store
-from tests.controller.world import JOBS, World, batch_job, train_job
+from tests.controller.world import JOBS, World, batch_job, elastic_job, train_job
 
 
 def elastic(name: str, parallelism: int, *, seconds: int = 3000, completions: int = 50) -> Object:
-    job = batch_job(name, parallelism, completions=completions, seconds=seconds, gpus=2)
-    job["metadata"]["annotations"] = {"queue-manager.io/elastic": "true"}
-    return job
+    return elastic_job(name, parallelism, completions=completions, seconds=seconds, gpus=2)
 
 
 async def ask(world: World, name: str, parallelism: int) -> None:

@@ -6,10 +6,13 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
-from queue_manager.cluster.port import TRAIN_JOBS, PatchType
+import pytest
+
+from queue_manager.cluster.pods import is_gated
+from queue_manager.cluster.port import JOBS, TRAIN_JOBS, PatchType, Resource
 from queue_manager.store.records import State
 from queue_manager.store.store import Store
-from tests.controller.world import CONFIGURATION, World, train_job
+from tests.controller.world import CONFIGURATION, World, elastic_job, train_job
 
 STARVATION = """
 ---
@@ -84,12 +87,15 @@ async def test_a_job_is_preempted_only_after_its_minimum_run_time(store: Store) 
         assert again.attempt == 1
 
 
-async def test_a_checkpoint_ends_the_grace_and_disturbs_nobody(store: Store) -> None:
+@pytest.mark.parametrize("kind", [TRAIN_JOBS, JOBS], ids=["TrainJob", "elastic Job"])
+async def test_a_checkpoint_ends_the_grace_and_disturbs_nobody(store: Store, kind: Resource) -> None:
     async with World(store) as world:
         world.configure(with_limits({"checkpointGrace": "1h"}))
         await begun(world)
-        await world.submit(train_job("low", 4, seconds=10_000))
+        job = train_job("low", 4, seconds=10_000) if kind == TRAIN_JOBS else elastic_job("low", 4, seconds=10_000)
+        await world.submit(job, kind)
         before = await world.until_state("low", State.RUNNING)
+        await world.until(lambda: len(world.pods("low")) == 4 and not any(map(is_gated, world.pods("low"))))
         pods = {pod["metadata"]["uid"] for pod in world.pods("low")}
         await world.submit(train_job("high", 4, high=True))
         await world.until(lambda: (row := world.row("high")) and row.reason == "WaitingForQuota")
@@ -99,7 +105,7 @@ async def test_a_checkpoint_ends_the_grace_and_disturbs_nobody(store: Store) -> 
         assert {pod["metadata"]["uid"] for pod in world.pods("low")} == pods
 
         patch = {"metadata": {"annotations": {"queue-manager.io/checkpointed-at": world.clock.now().isoformat()}}}
-        await world.user.patch(TRAIN_JOBS, "ns", "low", patch, PatchType.MERGE)
+        await world.user.patch(kind, "ns", "low", patch, PatchType.MERGE)
         await world.until_state("high", State.RUNNING)
         after = world.row("low")
         assert after is not None

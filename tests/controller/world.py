@@ -282,4 +282,11 @@ def batch_job(name: str, parallelism: int, *, completions: int = 0, gpus: int = 
     }
 
 
-__all__ = ["JOBS", "World", "batch_job", "train_job"]
+def elastic_job(name: str, parallelism: int, *, completions: int = 0, gpus: int = 4, seconds: int = 30) -> Object:
+    """A batch/v1 Job that may change its size while it runs."""
+    job = batch_job(name, parallelism, completions=completions, gpus=gpus, seconds=seconds)
+    job["metadata"]["annotations"] = {"queue-manager.io/elastic": "true"}
+    return job
+
+
+__all__ = ["JOBS", "World", "batch_job", "elastic_job", "train_job"]
