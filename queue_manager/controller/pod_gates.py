@@ -93,20 +93,26 @@ class PodGates:
         return releases(pods, admitted_pods(row), passed)
 
     def _ended(self, uid: str, task: asyncio.Task[None]) -> None:
-        del self._running[uid]
-        if not task.cancelled() and (error := task.exception()) is not None:
+        again = uid in self._again
+        self._running.pop(uid)
+        self._again.discard(uid)
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
             log.error("gates of pods failed", workload=uid, error=repr(error))
-        elif uid in self._again and not task.cancelled():
-            self._again.discard(uid)
+        if again:
             self.look(uid)
 
     async def _let_through(self, uid: str) -> None:
         backoff = Backoff(self._random, first=0.2, greatest=30.0)
         while due := self._due(uid):
+            row = self._row(uid)
             try:
-                if not self._may_write():
-                    raise ApiError(0, "NotLeading", "the lease is not certain at present")
                 for write in due:
+                    if self._row(uid) is not row:
+                        break  # fewer may run by now, or none: decided anew
+                    if not self._may_write():
+                        raise ApiError(0, "NotLeading", "the lease is not certain at present")
                     await self._pass(uid, write)
                 backoff.reset()
             except ApiError as error:
@@ -118,10 +124,10 @@ class PodGates:
         self._passed.setdefault(uid, set()).add(pod)  # before it is sent: an answer may get lost
         try:
             await self._send(write)
-        except ApiError as error:
-            if not error.not_found and not error.conflict:
+        except Exception as error:
+            # Gone, or let through already: the watch tells which.
+            if not isinstance(error, ApiError) or not (error.not_found or error.conflict):
                 self._passed[uid].discard(pod)
                 raise
-            # Gone, or let through already: the watch tells which.
         else:
             log.info("written", workload=uid, write=write.says, pod=write.name)

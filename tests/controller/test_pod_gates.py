@@ -1,0 +1,137 @@
+"""Pods of an elastic Job are let through one write after the other: what changes meanwhile counts from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+from queue_manager.cluster.port import ApiError, Object
+from queue_manager.cluster.simulated import VirtualClock
+from queue_manager.cluster.simulated.clock import settle
+from queue_manager.controller.pod_gates import PodGates
+from queue_manager.engine.workload import PodGroup, PodSet
+from queue_manager.kinds.gates import GATE
+from queue_manager.kinds.kind import Write
+from queue_manager.store.records import State, WorkloadRow
+from tests.store.builders import admitted, workload
+
+UID = "uid-1"
+
+
+def elastic_row(pods: int) -> WorkloadRow:
+    """A running workload with that many pods admitted."""
+    pod_set = PodSet("node", pods, {"nvidia.com/gpu": 8}, elastic=True)
+    row = workload(UID, pod_groups=(PodGroup("main", (pod_set,)),))
+    return admitted(row, gpus=8 * pods, state=State.RUNNING)
+
+
+@dataclass
+class Pods:
+    """The caches, the last row and the API server of one Job with gated pods; `meanwhile` happens during a write."""
+
+    row: WorkloadRow | None
+    count: int = 4
+    leads: bool = True
+    sent: list[str] = field(default_factory=list)
+    fails: Exception | None = None
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    meanwhile: Callable[[], Any] = lambda: None
+
+    def __post_init__(self) -> None:
+        self.pods: dict[str, Object] = {f"p{number}": gated(f"p{number}") for number in range(self.count)}
+        lookup: Any = self
+        self.gates = PodGates(lookup, lambda uid: self.row, lambda: self.leads, self.send, self.clock, Random(0))
+
+    def owned_by(self, resource: object, uid: str) -> Sequence[Object]:
+        return list(self.pods.values())
+
+    def send(self, write: Write) -> Awaitable[Object | None]:
+        return self._send(write)
+
+    async def _send(self, write: Write) -> Object | None:
+        await self.clock.sleep(0)
+        self.meanwhile()
+        if self.fails is not None:
+            raise self.fails
+        self.sent.append(write.name)
+        self.pods[write.name] = {**self.pods[write.name], "spec": {}}
+        return None
+
+    async def look(self) -> list[str]:
+        """What was let through once nothing moves any more."""
+        self.gates.look(UID)
+        await settle()
+        return self.sent
+
+
+def gated(name: str) -> Object:
+    metadata = {"name": name, "namespace": "team", "uid": f"uid-{name}"}
+    return {"metadata": metadata, "spec": {"schedulingGates": [{"name": GATE}]}, "status": {"phase": "Pending"}}
+
+
+async def test_all_that_are_admitted_are_let_through() -> None:
+    assert await Pods(elastic_row(3)).look() == ["p0", "p1", "p2"]
+
+
+async def test_no_pod_follows_once_fewer_are_admitted() -> None:
+    world = Pods(elastic_row(4))
+
+    def shrinks() -> None:
+        world.row = elastic_row(2)
+
+    world.meanwhile = shrinks
+    assert await world.look() == ["p0", "p1"]
+
+
+async def test_no_pod_follows_once_the_workload_drains() -> None:
+    world = Pods(elastic_row(4))
+
+    def is_evicted() -> None:
+        world.row = replace(elastic_row(4), state=State.DRAINING)
+
+    world.meanwhile = is_evicted
+    assert await world.look() == ["p0"]
+
+
+async def test_no_pod_follows_while_the_lease_is_uncertain() -> None:
+    world = Pods(elastic_row(4))
+
+    def loses_the_lease() -> None:
+        world.leads = False
+
+    world.meanwhile = loses_the_lease
+    assert await world.look() == ["p0"]
+    world.leads = True
+    world.meanwhile = lambda: None
+    await world.clock.advance(60)
+    assert world.sent == ["p0", "p1", "p2", "p3"]
+
+
+async def test_a_failed_write_is_tried_again() -> None:
+    world = Pods(elastic_row(1))
+    world.fails = ApiError(503, "ServiceUnavailable", "later")
+    assert await world.look() == []
+    world.fails = None
+    await world.clock.advance(60)
+    assert world.sent == ["p0"]
+
+
+async def test_news_during_a_look_that_fails_is_looked_at_and_nothing_is_left_over() -> None:
+    world = Pods(elastic_row(2))
+    world.fails = ValueError("not readable")
+    looks = 0
+
+    def news() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 1:
+            world.gates.look(UID)
+
+    world.meanwhile = news
+    assert await world.look() == []
+    assert looks == 2
+    world.fails = None
+    assert await world.look() == ["p0", "p1"]
+    assert looks == 4
