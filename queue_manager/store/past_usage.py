@@ -15,7 +15,7 @@ _PAST = text(
     """
 WITH intervals AS (
     SELECT queue, resource, amount, since, COALESCE(until, :now) AS until,
-        state = 'reserved' AND lag(until) OVER (PARTITION BY workload_uid, flavor, resource ORDER BY since, id)
+        state = 'reserved' AND lag(until) OVER (PARTITION BY workload_uid, flavor, resource, state ORDER BY since, id)
             IS DISTINCT FROM since AS starts
     FROM ledger
     WHERE (until IS NULL OR until > :oldest) AND since < :now AND state IN ('reserved', 'draining')

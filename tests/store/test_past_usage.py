@@ -60,6 +60,17 @@ def test_draining_and_other_amounts_go_on_and_start_nothing_anew(store: Store) -
     assert abs(read(store, queue="r") - read(store)) <= 1
 
 
+def test_a_size_that_goes_down_and_up_again_starts_nothing_anew(store: Store) -> None:
+    charge(store, "a", 3_000_000, -4, -3)
+    charge(store, "a", 1_000_000, -3, -1)
+    charge(store, "a", 2_000_000, -3, -2, state="draining")
+    charge(store, "a", 3_000_000, -1, None)
+    at_once = 3_000_000 * 0.5**4 * (1 - 0.5 ** (5 / 60))
+    throughout = 3_000_000 * (1 - 0.5**4)
+    gone = 2_000_000 * (0.5**1 - 0.5**2)
+    assert abs(read(store) - (throughout - gone + at_once)) <= 4
+
+
 def test_the_engine_counts_the_same(store: Store) -> None:
     charge(store, "a", 4_000_000, -3, None)
     charge(store, "b", 2_000_000, -2, -1)
