@@ -9,6 +9,7 @@ from typing import Any
 from queue_manager.config.human import moment as at
 from queue_manager.controller.times import from_microseconds
 from queue_manager.engine.decision import Blocker, BlockerType, Waiting
+from queue_manager.engine.resize import owner_uid
 from queue_manager.store.records import WorkloadRow
 
 
@@ -30,7 +31,7 @@ def explanation_of(
 
 
 def _blocker(blocker: Blocker, row: WorkloadRow, rows: Mapping[str, WorkloadRow]) -> Mapping[str, Any]:
-    holders = [rows[uid] for uid in blocker.holders if uid in rows]
+    holders = [rows[uid] for uid in dict.fromkeys(map(owner_uid, blocker.holders)) if uid in rows]
     return {
         "type": blocker.type.value,
         "message": _backs_off(row) if blocker.type is BlockerType.BACKOFF else blocker.message,

@@ -8,14 +8,18 @@ from dataclasses import replace
 from queue_manager.cluster.clock import Clock
 from queue_manager.controller.explanations import explanation_of
 from queue_manager.controller.picture import Picture
+from queue_manager.controller.pod_gates import is_elastic
+from queue_manager.controller.resizing import lacks
 from queue_manager.controller.times import to_microseconds
+from queue_manager.engine.resize import owner_uid
 from queue_manager.store.records import Change, State, WorkloadRow
 
 EVERY = 2.0
 """Seconds between two looks, and only if something happened since."""
 PER_QUEUE = 10
 MOST = 200
-"""How many waiting workloads are explained anew at a time: the first of each queue, this many in all."""
+"""How many waiting workloads (or running ones that ask for more pods) are explained anew at a time: the first of each
+queue, this many in all."""
 
 
 class Reasons:
@@ -47,8 +51,9 @@ class Reasons:
         return [change for row in rows if (change := self._again(row)) is not None]
 
     def _first_of_each_queue(self) -> list[WorkloadRow]:
-        rows = (self._picture.rows.get(uid) for uid in self._picture.engine.first_waiting(PER_QUEUE))
-        waiting = [row for row in rows if row is not None and row.state is State.WAITING]
+        uids = dict.fromkeys(map(owner_uid, self._picture.engine.first_waiting(PER_QUEUE)))
+        rows = (self._picture.rows.get(uid) for uid in uids)
+        waiting = [row for row in rows if row is not None and (row.state is State.WAITING or is_elastic(row))]
         return heapq.nsmallest(MOST, waiting, key=lambda row: (-row.priority, row.created_at, row.uid))
 
     def _again(self, row: WorkloadRow) -> Change | None:
@@ -56,10 +61,11 @@ class Reasons:
         waiting = self._picture.engine.explain(row.uid, to_microseconds(now))
         if waiting is None or waiting.reason.value != row.reason:
             return None  # the next plan tells
-        written = (waiting.message, waiting.position)
+        message = lacks(row, waiting) if is_elastic(row) else waiting.message
+        written = (message, waiting.position)
         known = self._written.get(row.uid)
         self._written[row.uid] = written
-        if known == written or (known is None and waiting.message == row.message):
+        if known == written or (known is None and message == row.message):
             return None
         explanation = explanation_of(waiting, row, self._picture.rows, now)
-        return Change(row=replace(row, message=waiting.message), explanation=explanation)
+        return Change(row=replace(row, message=message), explanation=explanation)

@@ -113,6 +113,13 @@ def resize(row: WorkloadRow, admission: Admission, charge: Mapping[Cell, int]) -
 
 def resize_waits(row: WorkloadRow, waiting: Waiting, explanation: Mapping[str, object]) -> Change:
     """running: why the queue has not given what is lacking yet."""
+    fresh = replace(row, reason=waiting.reason.value, message=lacks(row, waiting))
+    outbox = (annotate(fresh),) if (row.reason, row.message) != (fresh.reason, fresh.message) else ()
+    return Change(row=fresh, outbox=outbox, explanation=explanation)
+
+
+def lacks(row: WorkloadRow, waiting: Waiting) -> str:
+    """What a running workload waits for, in words."""
     assert row.admission is not None
     pod_sets = _by_name(row.pod_groups)
     lacking = sum(
@@ -120,7 +127,4 @@ def resize_waits(row: WorkloadRow, waiting: Waiting, explanation: Mapping[str, o
         for p in row.admission.admission.pod_sets
         if p.name in pod_sets
     )
-    message = f"Runs on at its size, {lacking} more pods wait: {waiting.message}"
-    fresh = replace(row, reason=waiting.reason.value, message=message)
-    outbox = (annotate(fresh),) if (row.reason, row.message) != (fresh.reason, fresh.message) else ()
-    return Change(row=fresh, outbox=outbox, explanation=explanation)
+    return f"Runs on at its size, {lacking} more pods wait: {waiting.message}"

@@ -11,7 +11,7 @@ from queue_manager.cluster.pods import is_gated, is_gone
 from queue_manager.cluster.port import PODS, Object, PatchType
 from queue_manager.store.records import State
 from queue_manager.store.store import Store
-from tests.controller.world import JOBS, World, batch_job, elastic_job, train_job
+from tests.controller.world import CONFIGURATION, JOBS, World, batch_job, elastic_job, train_job
 
 
 def elastic(name: str, parallelism: int, *, seconds: int = 3000, completions: int = 50) -> Object:
@@ -93,6 +93,46 @@ async def test_it_grows_when_there_is_quota_and_shrinks_as_its_pods_go(store: St
         assert len(world.pods("e")) == 1
         assert store.check(world.clock.now()) == []
         await world.until(lambda: world.events("e").count("Resized") == 2, "both changes are told")
+
+
+async def test_why_it_can_not_grow_is_kept_true_while_it_runs(store: Store) -> None:
+    async with World(store) as world:
+        await world.submit(elastic("e", 2), JOBS)
+        await world.submit(batch_job("stays", 2, seconds=3000), JOBS)
+        await world.submit(batch_job("goes", 1, seconds=3000), JOBS)
+        await world.until_state("goes", State.RUNNING)
+        await world.until(lambda: len(through(world, "e")) == 2, "two pods")
+        await ask(world, "e", 6)
+        before = "Runs on at its size, 4 more pods wait: 8 nvidia.com/gpu short"
+        await world.until(lambda: (row := world.row("e")) is not None and row.message.startswith(before), "it waits")
+        await world.user.delete(JOBS, "ns", "goes")
+        after = "Runs on at its size, 4 more pods wait: 4 nvidia.com/gpu short"
+        await world.until(lambda: (row := world.row("e")) is not None and row.message.startswith(after), "it is told")
+        row = world.row("e")
+        assert row is not None
+        body = store.explanation(row.uid)
+        assert body is not None
+        assert (body["blockers"][0]["missing"], body["reason"]) == (4, row.reason)
+        assert len(through(world, "e")) == 2
+
+
+async def test_who_waits_behind_pods_that_are_asked_for_is_told_whose_they_are(store: Store) -> None:
+    strict = CONFIGURATION.replace("  namespaceSelector", "  queueingStrategy: StrictFIFO\n  namespaceSelector")
+    async with World(store) as world:
+        world.configure(strict)
+        await world.submit(elastic("e", 2), JOBS)
+        await world.submit(batch_job("stays", 2, seconds=3000), JOBS)
+        await world.until_state("stays", State.RUNNING)
+        await ask(world, "e", 8)
+        await world.until(lambda: (row := world.row("e")) is not None and row.reason == "WaitingForQuota", "it waits")
+        await world.clock.advance(2)
+        await world.submit(batch_job("behind", 1, seconds=3000), JOBS)
+        await world.until(lambda: (row := world.row("behind")) is not None and row.reason == "NotEvaluated", "behind")
+        row = world.row("behind")
+        assert row is not None
+        body = store.explanation(row.uid)
+        assert body is not None
+        assert [blocker["holders"] for blocker in body["blockers"] if blocker["type"] == "AheadInQueue"] == [["ns/e"]]
 
 
 async def test_a_restart_in_between_loses_nothing_and_lets_nobody_through(store: Store) -> None:
