@@ -39,6 +39,7 @@ from queue_manager.engine.configuration import History
 from queue_manager.engine.decision import Plan, Reason
 from queue_manager.engine.resize import owner_uid
 from queue_manager.kinds.kind import Kind, Lookup, Placement, Unresolvable
+from queue_manager.store.deadlines import STARTED
 from queue_manager.store.records import (
     CHARGED,
     ENDED,
@@ -260,8 +261,12 @@ class Term:
         self.inbox.events.clear()
         started = self._clock.monotonic()
         if self._reload:
+            settings = self.picture.compiled.settings
             await self._load_configuration()
             self.inbox.touch_where(lambda row: row.state in (State.WAITING, State.HELD, State.RESERVED))
+            if self.picture.compiled.settings != settings:
+                # Who is ready is not in its row yet where that was not watched: nobody would start before it is.
+                self.inbox.touch_where(lambda row: row.state in STARTED)
             if self.reconciler.adopting:
                 self.inbox.sweep()
         if self._asked or self._clock.monotonic() >= self._asked_at + LONGEST_PAUSE:

@@ -265,6 +265,18 @@ async def test_jobs_start_one_at_a_time_where_admission_is_blocked_until_pods_ar
         await world.until_state("c", State.RUNNING)
 
 
+async def test_once_jobs_have_to_start_one_at_a_time_those_that_are_ready_already_block_nobody(store: Store) -> None:
+    async with World(store) as world:
+        world.configure(settings("1h").replace('{"timeout"', '{"enable": false, "timeout"'))
+        await world.submit(train_job("a", 1, seconds=6000))
+        await world.until_state("a", State.RUNNING)
+        await world.clock.advance(20)
+        world.configure(settings("1h").replace('{"timeout"', '{"blockAdmission": true, "timeout"'))
+        await world.submit(train_job("b", 1, seconds=6000))
+        await world.until_state("b", State.RUNNING, within=5)
+        assert row_of(world, "a").admission.ready_at is not None  # type: ignore[union-attr]
+
+
 async def test_counts_are_shown_as_metrics(store: Store) -> None:
     from queue_manager.controller.metrics import ControllerCollector
 
