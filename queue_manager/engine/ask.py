@@ -28,6 +28,11 @@ def _pod_set_shape(pod_set: PodSet) -> Shape:
         pod_set.podset_group,
         pod_set.host_ports,
         _devices_shape(pod_set.devices),
+        pod_set.replica_size,
+        pod_set.distinct,
+        pod_set.exclusive,
+        pod_set.pod_priority,
+        pod_set.rules,
     )
 
 

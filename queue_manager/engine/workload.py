@@ -69,12 +69,44 @@ class TopologyRequest:
     """All pods together in one domain of `level`, a node label key ("" for unconstrained).
 
     `slices` divide the pods of each pod set further, outermost layer first: every layer's size divides the one before,
-    its level is narrower (kueue.md 2.11).
+    its level is narrower (kueue.md 2.11). `balanced`: where several domains are needed, they take equal parts.
     """
 
     mode: TopologyMode
     level: str = ""
     slices: tuple[SliceLayer, ...] = ()
+    balanced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Replicas on distinct domains of `level`, a node label key: all those of a workload's pod sets with the same
+    `group` (issue 5). A pod set without replicas counts as one."""
+
+    level: str
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadRule:
+    """A topology spread constraint (DoNotSchedule) over the pod set's own pods: in no domain of `key`, a node label
+    key, more than `max_skew` pods more than in the domain with the fewest; with fewer than `min_domains` domains the
+    fewest counts as 0."""
+
+    key: str
+    max_skew: int
+    min_domains: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PodRules:
+    """What the pod template itself demands of the places of the pod set's own pods (issue 5): topology spread
+    constraints, required pod affinity to each other (`together`: one domain of each key) and anti-affinity (`apart`:
+    one pod a domain of each key)."""
+
+    spread: tuple[SpreadRule, ...] = ()
+    together: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +138,10 @@ class PodSet:
     same time and are charged together; the charge of a workload is the greatest need over its stages (design,
     section 4). `reclaimed` pods have finished and are on loan to others; they are not counted while the loan stands.
     `min_count` is set only for kinds that can run smaller. The count of an `elastic` one may change while it runs.
+
+    Pods have ranks from 0; each `replica_size` of them are one replica (a child Job), 0: all of them are. A replica
+    with an `exclusive` level, a node label key, has a domain of it for itself: no other exclusive replica of equal
+    `pod_priority` (that of Kubernetes) may be there, its own workload's or another's (workloads.md 3.7).
     """
 
     name: str
@@ -122,6 +158,11 @@ class PodSet:
     host_ports: tuple[int, ...] = ()
     devices: Devices = Devices()
     elastic: bool = False
+    replica_size: int = 0
+    distinct: Apart | None = None
+    exclusive: str = ""
+    pod_priority: int = 0
+    rules: PodRules = PodRules()
 
 
 class GroupPolicy(StrEnum):
@@ -129,6 +170,14 @@ class GroupPolicy(StrEnum):
 
     GANG = "gang"
     BASIC = "basic"
+
+
+class DisruptionMode(StrEnum):
+    """What becomes of a pod group of which a third party takes pods away: the whole workload goes back to the queue, or
+    the pods that are lost are replaced (workloads.md 5.1)."""
+
+    SINGLE = "single"
+    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +190,7 @@ class PodGroup:
     policy: GroupPolicy = GroupPolicy.GANG
     minimum: int | None = None
     topology: TopologyRequest | None = None
+    disruption: DisruptionMode = DisruptionMode.SINGLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,4 +50,7 @@ def topology(assigned: PodSetAssignment) -> list[Any] | None:
     if assigned.domains is None:
         return None
     host = assigned.levels[-1:] == (HOSTNAME,)
-    return [[[d.values[-1]] if host else list(d.values), d.count] for d in assigned.domains]
+    counts: dict[tuple[str, ...], int] = {}
+    for domain in assigned.domains:
+        counts[domain.values] = counts.get(domain.values, 0) + domain.count
+    return [[[values[-1]] if host else list(values), count] for values, count in sorted(counts.items())]

@@ -10,7 +10,7 @@ from sqlalchemy import RowMapping
 
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Admission, PodSetAssignment
-from queue_manager.engine.workload import GroupPolicy, PodGroup, PodSet, TopologyRequest
+from queue_manager.engine.workload import DisruptionMode, GroupPolicy, PodGroup, PodSet, TopologyRequest
 from queue_manager.store.records import Check
 
 _COLUMNS = frozenset({"name", "count", "requests", "stages", "reclaimed", "min_count"})
@@ -46,6 +46,7 @@ def pod_group_rows(uid: str, groups: Sequence[PodGroup]) -> tuple[list[dict[str,
                 "policy": group.policy,
                 "minimum": group.minimum,
                 "topology": group.topology,
+                "disruption": group.disruption,
             }
         )
         for index, pod_set in enumerate(group.pod_sets):
@@ -92,6 +93,7 @@ def pod_group_from_row(row: RowMapping, pod_sets: tuple[PodSet, ...]) -> PodGrou
         policy=GroupPolicy(row["policy"]),
         minimum=row["minimum"],
         topology=topology_request(row["topology"]),
+        disruption=DisruptionMode(row["disruption"]),
     )
 
 

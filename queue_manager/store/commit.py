@@ -59,6 +59,7 @@ _POD_GROUP = Rowset(
         "policy": "text",
         "minimum": "integer",
         "topology": "jsonb",
+        "disruption": "text",
     }
 )
 _POD_SET = Rowset(

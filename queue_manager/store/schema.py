@@ -184,8 +184,10 @@ pod_groups = Table(
     Column("policy", Text, nullable=False),
     Column("minimum", Integer),
     Column("topology", JSONB),
+    Column("disruption", Text, nullable=False, server_default="single"),
     CheckConstraint("policy IN ('gang', 'basic')", name="policy"),
     CheckConstraint("minimum >= 0", name="minimum"),
+    CheckConstraint("disruption IN ('single', 'all')", name="disruption"),
 )
 
 pod_sets = Table(

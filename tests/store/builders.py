@@ -50,6 +50,7 @@ def admitted(row: WorkloadRow, *, gpus: int = 8, at: datetime = NOW, state: Stat
         {"rack": "r1"},
         ("block", "rack"),
         (DomainCount(("b1", "r1"), gpus // 8),),
+        pinned=True,
     )
     admission = Admission(row.uid, row.queue, (assignment,), {GPU: gpus}, 1_764_000_000_000_000)
     opened = AdmissionRow(attempt=row.attempt + 1, admission=admission, admitted_at=at)

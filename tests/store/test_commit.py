@@ -14,11 +14,15 @@ from sqlalchemy.exc import IntegrityError
 
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.workload import (
+    Apart,
+    DisruptionMode,
     GroupPolicy,
     PodGroup,
+    PodRules,
     PodSet,
     Requirement,
     SelectorTerm,
+    SpreadRule,
     Toleration,
     TopologyMode,
     TopologyRequest,
@@ -62,10 +66,16 @@ RICH_GROUPS = (
                 topology=TopologyRequest(TopologyMode.REQUIRED, "rack"),
                 podset_group="ring",
                 host_ports=(29500, 29501),
+                replica_size=2,
+                distinct=Apart("rack", "node"),
+                exclusive="pool",
+                pod_priority=-7,
+                rules=PodRules((SpreadRule("zone", 1, 2),), ("block",), ("host",)),
             ),
         ),
         minimum=60,
-        topology=TopologyRequest(TopologyMode.PREFERRED, "block"),
+        topology=TopologyRequest(TopologyMode.PREFERRED, "block", balanced=True),
+        disruption=DisruptionMode.ALL,
     ),
 )
 
