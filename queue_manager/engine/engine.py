@@ -200,6 +200,7 @@ class Engine:
         self._state.nodes_changed = True
         self._final()
 
+    @_changes
     def gate(self, not_ready: frozenset[str] | None) -> None:
         """Admissions one at a time: none while any of these admitted workloads is not ready, else one a plan
         (`blockAdmission`, kueue.md 1.7). None: no gate. Holds until it is set anew."""
@@ -226,7 +227,7 @@ class Engine:
         if record is None:
             return None
         mark = self._state.log.mark()
-        self._state.now = now
+        self._state.log.assign(self._state, "now", now)
         try:
             return Explainer(self._state).explain(record)
         finally:

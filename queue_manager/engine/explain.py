@@ -22,7 +22,7 @@ from queue_manager.engine.nominate import Nomination, Nominator, usable
 from queue_manager.engine.pending import Group, Parked
 from queue_manager.engine.placing import flavors_of
 from queue_manager.engine.prepared import pod_filter
-from queue_manager.engine.quantities import show
+from queue_manager.engine.quantities import show, show_time
 from queue_manager.engine.reasons import reason_of
 from queue_manager.engine.resize import owner_uid
 from queue_manager.engine.room import Demand
@@ -175,7 +175,8 @@ class Explainer:
         draining = [r for r in self._state.draining.values() if r.evicted_by == record.uid]
         draining = draining or list(self._state.draining.values())
         uids = tuple(sorted(r.uid for r in draining))[:MOST_HOLDERS]
-        message = f"room is kept for it; waits until the pods of {len(draining)} ending workload(s) are gone"
+        who = "1 ending workload" if len(draining) == 1 else f"{len(draining)} ending workloads"
+        message = f"room is kept for it; waits until the pods of {who} are gone"
         return (Reason.WAITING_FOR_PREEMPTED_WORKLOADS, (Blocker(BlockerType.PREEMPTION, message, holders=uids),))
 
     def _not_tried(self, record: Record, queue: QueueState) -> Because:
@@ -261,8 +262,8 @@ class Explainer:
         if record.limit is not None:
             gates.append(self._of_limit(record.limit, queue))
         if record.workload.not_before > 0 and (record.uid in self._state.backoff or gates):
-            until = f"is tried again at {record.workload.not_before} (microseconds since 1970)"
-            gates.append(Blocker(BlockerType.BACKOFF, until))
+            message = f"is tried again at {show_time(record.workload.not_before)}"
+            gates.append(Blocker(BlockerType.BACKOFF, message))
         return gates
 
     def _room_of_others(self, queue: QueueState) -> Blocker:

@@ -71,7 +71,8 @@ class UsageHistory:
         self._averages: dict[str, dict[str, int]] = {}
         self._charged: dict[str, dict[str, int]] | None = None
         self._sums: dict[TreeNode, dict[str, int]] = {}
-        self._shares: dict[TreeNode, tuple[bool, Fraction]] = {}
+        # With what `lendable` was then: quota may have changed since.
+        self._shares: dict[TreeNode, tuple[Mapping[str, int], tuple[bool, Fraction]]] = {}
         self.at = 0
 
     def continue_from(self, before: UsageHistory) -> None:
@@ -156,13 +157,13 @@ class UsageHistory:
         """The past share of a node; (True, ...) is infinite: past usage with weight 0. 0 for a root."""
         if node.parent is None:
             return False, Fraction(0)
+        most = lendable(node.parent)
         known = self._shares.get(node)
-        if known is None:
-            known = self._shares[node] = self._past_share(node, node.parent)
-        return known
+        if known is None or known[0] is not most:
+            known = self._shares[node] = most, self._past_share(node, most)
+        return known[1]
 
-    def _past_share(self, node: TreeNode, parent: TreeNode) -> tuple[bool, Fraction]:
-        most = lendable(parent)
+    def _past_share(self, node: TreeNode, most: Mapping[str, int]) -> tuple[bool, Fraction]:
         total = Fraction(0)
         for resource, average in self._sum(node).items():
             whole = most.get(resource, 0)

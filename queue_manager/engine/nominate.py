@@ -51,7 +51,7 @@ class Nomination:
         reasons = {choice.taken.reason for choice in self.assignment.choices}
         never = reasons & {Reason.EXCEEDS_MAX_QUOTA, Reason.NO_MATCHING_FLAVOR}
         no_nodes = self.misfit is not None and self.reserve is None and not self.behind
-        return bool(never or self.assignment.prepared.uncovered or no_nodes)
+        return bool(never or self.assignment.prepared.unusable or no_nodes)
 
     @property
     def level(self) -> int:

@@ -418,11 +418,12 @@ class Pass:
         opened, chances = queue.pending.opened(node), Chances(node)
         while (group := queue.pending.best(opened)) is not None:
             evicts = queue.may_preempt and self._state.records[group.first].workload.may_preempt
-            known = group.before
-            if not evicts and known is not None and not known.is_open(node):
-                queue.pending.shelve(group, known.lack, node)
-                continue
-            lack = None if evicts else chances.lack_of(group.prepared)
+            if evicts:
+                lack = None
+            elif (known := group.before) is not None and not known.is_open(node):
+                lack = known.lack
+            else:
+                lack = chances.lack_of(group.prepared)
             if lack is None:
                 queue.pending.unshelve(group)
                 return group

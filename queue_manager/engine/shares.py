@@ -100,13 +100,14 @@ def _dominant(node: TreeNode, cells: tuple[Cell, ...], borrowed: Mapping[str, in
 
 
 def lendable(node: TreeNode) -> Mapping[str, int]:
-    """By resource, what a node could have at most when nothing runs, over all flavors of its tree."""
-    if node.lendable is None:
-        sums: dict[str, int] = {}
+    """By resource, what a node could have at most when nothing runs, over all flavors of its tree. Another object
+    whenever quota has changed."""
+    known = node.root.lendable.get(node)
+    if known is None:
+        known = node.root.lendable[node] = {}
         for cell in node.root.subtree:
-            sums[cell.resource] = sums.get(cell.resource, 0) + node.available(cell, EMPTY)
-        node.lendable = sums
-    return node.lendable
+            known[cell.resource] = known.get(cell.resource, 0) + node.available(cell, EMPTY)
+    return known
 
 
 def passed_up(node: TreeNode, charge: Charge, view: int = FUTURE) -> dict[Cell, int]:

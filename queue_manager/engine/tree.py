@@ -26,7 +26,7 @@ Known = dict[Cell, dict["TreeNode", int]]
 class TreeNode:
     """A queue (leaf) or cohort (inner node) with its quota and usage.
 
-    `weight` is in thousandths; `lendable` is kept by `shares.lendable` once it was asked for.
+    `weight` is in thousandths.
     """
 
     __slots__ = (
@@ -51,7 +51,6 @@ class TreeNode:
         self.is_queue = is_queue
         self.quotas = quotas
         self.weight = weight
-        self.lendable: dict[str, int] | None = None
         self.parent: TreeNode | None = None
         self.root: TreeNode = self
         self.children: list[TreeNode] = []
@@ -62,6 +61,8 @@ class TreeNode:
         self.usage: list[dict[Cell, int]] = [{}, {}, {}]
         # Of a root: what `available` found in each view, by cell and node.
         self.known: list[Known] = [{}, {}, {}]
+        # Of a root: what `shares.lendable` found, by node.
+        self.lendable: dict[TreeNode, dict[str, int]] = {}
 
     def ancestors(self) -> Iterator[TreeNode]:
         """Parent, grandparent, ... root."""
@@ -117,10 +118,13 @@ class TreeNode:
         return max(0, local - used) + above
 
     def forget(self, cells: Iterable[Cell], view: int) -> None:
-        """To be called on a root whenever usage of these cells in its tree has changed, or changed back."""
+        """To be called on a root whenever usage of these cells in its tree has changed, or changed back; of the view
+        EMPTY when their quota has."""
         known = self.known[view]
         for cell in cells:
             known.pop(cell, None)
+        if view == EMPTY:
+            self.lendable.clear()
 
     def borrow_height(self, cell: Cell, amount: int, view: int) -> tuple[int, bool]:
         """Height of the lowest subtree whose quota holds `amount` more, and whether more could be reclaimed above."""
@@ -284,10 +288,6 @@ class QuotaTree:
             for cell in changed:
                 _settle_cell(node, cell)
             node = node.parent
-        below = [queue.root]
-        for each in below:  # what a node could have at most depends on all above it
-            each.lendable = None
-            below.extend(each.children)
         for view in (NOW, FUTURE, EMPTY):
             queue.root.forget(changed, view)
 

@@ -22,6 +22,7 @@
                  c: {queue: nlp, devices: {h100.nvidia.com: 1}, claims: {nic: {roce: 1}}, backed: {gpu: h100}}}
       - submit: {c: {queue: nlp, pods: 4, gpu: 1, required: rack, slices: {host: 2}, ports: [8471]}}
       - plan: {admitted: [a], resized: [e], evicted: {b: a}, waiting: {c: WaitingForQuota}, says: {c: "1 gpu short"}}
+      - plan: {told: {c: WaitingForQuota}}    (whose reason is news to its owner; `waiting` is whoever is asked about)
       - release / evict / remove / finish / hold / unhold: [a]
       - shrink: {e: {main: 2}}    (an elastic workload has so many pods left)
       - asked: {e: 100}           (time at which an elastic workload asked for its size, in microseconds)
@@ -511,6 +512,10 @@ class Run:
             if waiting is not None:
                 found[waiting.uid] = waiting.reason.value
         assert found == wanted, f"waiting {found}"
+
+    def _told(self, wanted: Data) -> None:
+        found = {waiting.uid: waiting.reason.value for waiting in self.plan_made.waiting}
+        assert found == wanted, f"told {found}"
 
     def _says(self, wanted: Data) -> None:
         for uid, text in wanted.items():

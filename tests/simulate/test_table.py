@@ -43,7 +43,7 @@ def test_each_pass_tells_who_was_admitted_and_who_was_evicted_for_whom():
         "",
         "Pass 1",
         "  -  default/low   evicted for default/high: a workload of its own queue came first (InClusterQueue)",
-        "  ·  default/high  waits: room is kept for it; waits until the pods of 1 ending workload(s) are gone",
+        "  ·  default/high  waits: room is kept for it; waits until the pods of 1 ending workload are gone",
         "",
         "Pass 2",
         "  +  default/high  admitted to q: main 1 pod on default (cpu)",
