@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from random import Random
@@ -15,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from queue_manager.cluster.clock import Backoff, Clock, SystemClock
 from queue_manager.cluster.port import ApiError, Cluster
+from queue_manager.controller.in_thread import InThread, one_thread
 from queue_manager.controller.leader import RENEW, DatabaseLease, KubernetesLease
 from queue_manager.controller.term import Term
 from queue_manager.controller.timed import timed_jobs
@@ -25,22 +25,11 @@ from queue_manager.store.store import Store
 
 log = structlog.get_logger(__name__)
 
-InThread = Callable[..., Awaitable[Any]]
 Timed = Callable[[Term, Store, InThread, Clock], Coroutine[Any, Any, None]]
 
 
 class LostLease(Exception):
     """Another process leads now, or the lease could not be renewed in time."""
-
-
-def one_thread() -> InThread:
-    """Runs blocking database calls in order, off the event loop."""
-    pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
-
-    async def call(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(pool, partial(function, *arguments, **named))
-
-    return call
 
 
 class Controller:

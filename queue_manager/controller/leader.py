@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any
 
 from queue_manager.cluster.clock import Clock, parse_rfc3339, rfc3339_micro
 from queue_manager.cluster.port import LEASES, ApiError, Cluster, Object, PatchType
+from queue_manager.controller.in_thread import InThread
 from queue_manager.store.store import Store
 
 LEASE = "controller"
@@ -24,7 +23,7 @@ class DatabaseLease:
         store: Store,
         holder: str,
         clock: Clock,
-        in_thread: Callable[..., Awaitable[Any]],
+        in_thread: InThread,
         ttl: timedelta = TTL,
         virtual: bool = False,
     ) -> None:

@@ -22,6 +22,7 @@ from queue_manager.controller.lost_nodes import given_up
 from queue_manager.controller.obey import obey
 from queue_manager.controller.picture import KIND_OF, Picture
 from queue_manager.controller.pod_gates import is_elastic
+from queue_manager.controller.reports import Reports
 from queue_manager.controller.resizing import Resizing
 from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.transitions import (
@@ -54,40 +55,18 @@ class Reconciler:
     def __init__(
         self,
         picture: Picture,
+        reports: Reports,
         executors: Executors,
         clock: Clock,
-        touch: Callable[[str], None],
         passed: Callable[[str], frozenset[str]],
     ) -> None:
         self.adopting = False
         self.instructions = Instructions()
+        self.reports = reports
         self._resizing = Resizing(picture, passed)
         self._picture = picture
         self._executors = executors
         self._clock = clock
-        self._touch = touch
-        self._refused: dict[str, str] = {}
-        self._refusals: dict[str, int] = {}
-        self._stop_troubles: dict[str, str] = {}
-        self._told_troubles: dict[str, set[str]] = {}
-
-    def report_refused(self, uid: str, message: str) -> None:
-        """An executor found that the start is refused for good."""
-        row = self._picture.rows.get(uid)
-        if row is not None and row.state is State.STARTING:
-            self._refused[uid] = message
-            self._touch(uid)
-
-    def report_stop_trouble(self, uid: str, message: str) -> None:
-        """An executor can't stop a workload, or not as usual; said once for each message."""
-        row = self._picture.rows.get(uid)
-        if row is None or row.state is not State.DRAINING:
-            return
-        told = self._told_troubles.setdefault(uid, set())
-        if message not in told:
-            told.add(message)
-            self._stop_troubles[uid] = message
-            self._touch(uid)
 
     async def read_snapshots(self, uids: Sequence[str]) -> set[str]:
         """Asks for the snapshots that TrainJobs among these lack, several at once; answers where that failed."""
@@ -124,16 +103,17 @@ class Reconciler:
             return self._arrival(obj, kind, row) if obj is not None and kind is not None else None
         assert kind is not None
         facts = self._facts(row, obj, kind)
-        if uid in self._refused and row.state is State.STARTING and facts.exists and facts.finished is None:
-            failures = self._refusals[uid] = self._refusals.get(uid, 0) + 1
-            return start_refused(row, self._refused.pop(uid), facts, failures - 1)
+        starts = row.state is State.STARTING and facts.exists and facts.finished is None
+        if starts and (refusal := self.reports.take_refusal(uid)) is not None:
+            message, before = refusal
+            return start_refused(row, message, facts, before)
         rules = self._rules(row)
         if (change := self._instructed(row, facts, rules)) is not None:
             return change
         change = decide(row, facts) or overdue(row, facts, rules)
         if change is not None or obj is None:
             return change
-        if row.state is State.DRAINING and (trouble := self._stop_troubles.pop(uid, "")):
+        if row.state is State.DRAINING and (trouble := self.reports.take_stop_trouble(uid)):
             return stop_trouble(row, trouble)
         if row.state in (State.WAITING, State.HELD):
             return self._reread(row, obj, kind)
@@ -321,18 +301,7 @@ class Reconciler:
         ledger = entries(charge, LedgerState.RESERVED) + loans(full, charge)
         return Change(row=fresh, ledger=ledger, request_changed=True)
 
-    def settled(self, row: WorkloadRow) -> None:
-        """A row as committed: what executors reported in an earlier state no longer counts."""
-        if row.state is not State.STARTING:
-            self._refused.pop(row.uid, None)
-        if row.state is State.RUNNING or row.state in ENDED:
-            self._refusals.pop(row.uid, None)
-        if row.state is not State.DRAINING:
-            self._stop_troubles.pop(row.uid, None)
-            self._told_troubles.pop(row.uid, None)
-
     def forget(self, uid: str) -> None:
         """The row is gone."""
         self.instructions.forget(uid)
-        for told in (self._refused, self._refusals, self._stop_troubles, self._told_troubles):
-            told.pop(uid, None)
+        self.reports.forget(uid)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from queue_manager.cluster.clock import Clock
+from queue_manager.controller.in_thread import InThread
 from queue_manager.controller.term import Term
 from queue_manager.store.store import Store
 
@@ -19,7 +18,7 @@ RETENTION = timedelta(days=400)
 """How long ended workloads are kept: a year of history and some."""
 
 
-async def timed_jobs(term: Term, store: Store, in_thread: Callable[..., Awaitable[Any]], clock: Clock) -> None:
+async def timed_jobs(term: Term, store: Store, in_thread: InThread, clock: Clock) -> None:
     """Runs until cancelled."""
 
     async def retention() -> None:
@@ -27,7 +26,7 @@ async def timed_jobs(term: Term, store: Store, in_thread: Callable[..., Awaitabl
 
     scheduler = AsyncIOScheduler(job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": 60})
     scheduler.add_job(term.inbox.sweep, "interval", minutes=SWEEP_MINUTES, id="sweep")
-    scheduler.add_job(term.save_nodes, "interval", seconds=NODES_SECONDS, id="nodes")
+    scheduler.add_job(term.stored_nodes.save, "interval", seconds=NODES_SECONDS, id="nodes")
     scheduler.add_job(retention, "cron", hour=3, minute=17, id="retention")
     scheduler.start()
     try:

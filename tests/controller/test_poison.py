@@ -39,7 +39,7 @@ async def test_a_node_with_an_unreadable_amount_counts_as_empty(store: Store) ->
         node["metadata"] |= {"uid": "bad", "resourceVersion": "9"}
         term.view.reflectors[NODES]._put(node)  # as if the API server let it pass
         await goes_on(world, term)
-        await term.save_nodes()
+        await term.stored_nodes.save()
         saved = {row.name: row for row in store.load_nodes()}
         assert saved["bad"].allocatable == {}
         assert not saved["bad"].ready
@@ -49,12 +49,12 @@ async def test_a_node_with_an_unreadable_amount_counts_as_empty(store: Store) ->
 async def test_nodes_that_went_while_nobody_led_are_forgotten(store: Store) -> None:
     async with World(store) as world:
         term = await ready(world)
-        await term.save_nodes()
+        await term.stored_nodes.save()
         await world.kill()
         world.cluster.state.delete(NODES, "", "n3")
         await world.start()
         term = await ready(world)
-        await term.save_nodes()
+        await term.stored_nodes.save()
         assert [row.name for row in store.load_nodes()] == ["n0", "n1", "n2"]
 
 
@@ -64,8 +64,8 @@ async def test_nodes_that_could_not_be_saved_are_saved_the_next_time(store: Stor
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(store, "save_nodes", lambda *_: 1 / 0)
             with pytest.raises(ZeroDivisionError):
-                await term.save_nodes()
-        await term.save_nodes()
+                await term.stored_nodes.save()
+        await term.stored_nodes.save()
         assert len(store.load_nodes()) == 4
 
 

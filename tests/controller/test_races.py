@@ -105,7 +105,7 @@ async def test_every_action_is_done_in_the_end_and_nothing_is_remembered(store: 
         assert term.executors.oldest_age() == 0
         assert term.executors._annotated == {}
         assert term.picture.drained == set()
-        assert term.reconciler._refused == {}
+        assert term.reconciler.reports._refused == {}
         assert term.picture.rows == {}
         for number in range(6):
             resource = JOBS if number % 2 else TRAIN_JOBS
@@ -129,7 +129,7 @@ async def test_a_refusal_of_an_earlier_start_does_not_hit_the_next_one(store: St
         assert row is not None
         await world.submit(train_job("high", 4, high=True, seconds=10))
         await world.until_state("a", State.DRAINING)
-        term_of(world).report_refused(row.uid, "late news of the first start")
+        term_of(world).reconciler.reports.refused(row.uid, "late news of the first start")
         await world.until_state("a", State.RUNNING, within=100)
         assert world.admissions("a") == 2
         assert "StartRefused" not in world.events("a")
@@ -150,7 +150,7 @@ async def test_jobs_of_a_deleted_train_job_keep_its_quota_until_they_are_collect
         await world.until(lambda: not world.cluster.state.storage.all(JOB_SETS))
         for pod in world.pods("a"):
             world.cluster.state.delete(PODS, "ns", pod["metadata"]["name"], grace=0)
-        await world.until(lambda: not world.pods("a") and term.live_pods(uid) == 0)
+        await world.until(lambda: not world.pods("a") and term.picture.pods.live(uid) == 0)
         assert world.cluster.state.storage.all(JOB_SETS) == []
         await world.clock.advance(30)
         assert world.state("a") is State.DRAINING, "its Job is still there"
