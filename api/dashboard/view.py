@@ -353,6 +353,10 @@ def pod_sets(workload: Workload) -> list[PodSetView]:
                 for name, amount in sorted(each.requests.items())
             )
             flavors = ", ".join(sorted(set(each.flavors.values())))
-            places = tuple(f"{domain.count} in {' / '.join(domain.values)}" for domain in each.domains or ())
+            counts: dict[str, int] = {}
+            for domain in each.domains or ():
+                name = " / ".join(domain.values)
+                counts[name] = counts.get(name, 0) + domain.count
+            places = tuple(f"{count} in {name}" for name, count in counts.items())
             views.append(PodSetView(group.name, each.name, each.count, requests, flavors, places[:20]))
     return views

@@ -135,8 +135,9 @@ def describe_pods(admission: Admission) -> str:
         flavors = ", ".join(sorted(set(pod_set.flavors.values()))) or "no flavor"
         places = ""
         if pod_set.domains:
-            names = [domain.values[-1] for domain in pod_set.domains[:3]]
-            more = len(pod_set.domains) - len(names)
+            distinct = list(dict.fromkeys(domain.values for domain in pod_set.domains))
+            names = [values[-1] for values in distinct[:3]]
+            more = len(distinct) - len(names)
             places = f" at {', '.join(names)}" + (f" and {more} more" if more > 0 else "")
         parts.append(f"{pod_set.name}: {pod_set.count} pods on {flavors}{places}")
     return "; ".join(parts)

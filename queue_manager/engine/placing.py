@@ -4,21 +4,21 @@ selectors."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
-from queue_manager.engine.ask import Ask, PodSetAsk
+from queue_manager.engine.ask import Ask
 from queue_manager.engine.configuration import Configuration, Flavor
 from queue_manager.engine.decision import DomainCount, PodSetAssignment
 from queue_manager.engine.flavors import Assignment
 from queue_manager.engine.fleet import Amounts, Fleet, Forest
 from queue_manager.engine.kept import kept_nodes
 from queue_manager.engine.kueue_search import KueueSearch
-from queue_manager.engine.prepared import brackets, pod_filter
+from queue_manager.engine.prepared import brackets, pod_filter, request_of
+from queue_manager.engine.ranks import by_rank, is_pinned, shared_domain
 from queue_manager.engine.room import Demand
 from queue_manager.engine.state import State
 from queue_manager.engine.topology import Misfit, Placement, Places, Scope
 from queue_manager.engine.tree import EMPTY
-from queue_manager.engine.workload import TopologyMode, TopologyRequest
+from queue_manager.engine.workload import TopologyMode
 
 NO_TOPOLOGY = "no flavor with a topology is assigned"
 
@@ -62,24 +62,13 @@ def build_scope(state: State, assignment: Assignment) -> Scope | Misfit | None:
                 demands.append(demand)
         if demands:
             group = ask.pod_sets[unit[0]].group
-            groups.setdefault(group, []).append(Scope(_request_of(ask, unit), tuple(demands)))
+            groups.setdefault(group, []).append(Scope(request_of(ask, unit), tuple(demands)))
     if not groups:
         return None
     inner = tuple(
         Scope(ask.workload.pod_groups[group].topology, tuple(scopes)) for group, scopes in sorted(groups.items())
     )
     return Scope(ask.workload.topology, inner)
-
-
-def _request_of(ask: Ask, unit: tuple[int, ...]) -> TopologyRequest | None:
-    """The request of pod sets that share a domain: that of the largest one which has any. Slices asked for around it
-    hold for each of its pod sets."""
-    found = [ask.pod_sets[index] for index in unit if ask.pod_sets[index].pod_set.topology is not None]
-    own = max(found, key=lambda pod_set: pod_set.count).pod_set.topology if found else None
-    around = [request.slices for request in brackets(ask, ask.pod_sets[unit[0]]) if request.slices]
-    if around and (own is None or not own.slices):
-        return replace(own or TopologyRequest(TopologyMode.UNCONSTRAINED), slices=around[0])
-    return own
 
 
 def _demand(state: State, assignment: Assignment, index: int) -> Demand | Misfit | None:
@@ -193,9 +182,11 @@ def pod_set_assignment(
     forest = forest_of(state.configuration, state.fleet, flavors)
     levels: tuple[str, ...] = ()
     domains: tuple[DomainCount, ...] | None = None
+    pinned = False
     if forest is not None and places is not None:
-        levels, domains = forest.level_keys, _domains(forest, places)
-        selector.update(_one_domain(ask, pod_set, forest, domains))
+        levels, domains = forest.level_keys, by_rank(forest, places)
+        selector.update(shared_domain(ask, index, forest, domains))
+        pinned = is_pinned(ask, index, forest, domains)
     return PodSetAssignment(
         name=pod_set.name,
         count=assignment.counts[index],
@@ -205,25 +196,5 @@ def pod_set_assignment(
         domains=domains,
         tolerations=tolerations,
         reclaimed=pod_set.pod_set.reclaimed,
+        pinned=pinned,
     )
-
-
-def _domains(forest: Forest, places: Mapping[str, int]) -> tuple[DomainCount, ...]:
-    """Planned nodes, as domains of the narrowest level."""
-    counts: dict[tuple[str, ...], int] = {}
-    for node, count in places.items():
-        path = forest.path_of[node]
-        counts[path] = counts.get(path, 0) + count
-    return tuple(DomainCount(path, count) for path, count in sorted(counts.items()))
-
-
-def _one_domain(ask: Ask, pod_set: PodSetAsk, forest: Forest, domains: Sequence[DomainCount]) -> dict[str, str]:
-    """Labels of the innermost requested level in whose one domain all the pods lie, and of the wider ones."""
-    for request in brackets(ask, pod_set):
-        depth = forest.level_of(request.level)
-        if request.mode is TopologyMode.UNCONSTRAINED or depth is None:
-            continue
-        values = {domain.values[: depth + 1] for domain in domains}
-        if len(values) == 1:
-            return dict(zip(forest.level_keys, values.pop(), strict=False))
-    return {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from queue_manager.engine.ask import Ask, PodSetAsk, StageSums
@@ -141,6 +141,25 @@ def brackets(ask: Ask, pod_set: PodSetAsk) -> tuple[TopologyRequest, ...]:
     """Topology requests that hold for a pod set, the innermost first."""
     group = ask.workload.pod_groups[pod_set.group]
     return tuple(r for r in (pod_set.pod_set.topology, group.topology, ask.workload.topology) if r is not None)
+
+
+def request_of(ask: Ask, unit: tuple[int, ...]) -> TopologyRequest | None:
+    """The request of pod sets that share a domain: that of the largest one which has any. Slices asked for around it
+    hold for each of its pod sets."""
+    found = [ask.pod_sets[index] for index in unit if ask.pod_sets[index].pod_set.topology is not None]
+    own = max(found, key=lambda pod_set: pod_set.count).pod_set.topology if found else None
+    around = [request.slices for request in brackets(ask, ask.pod_sets[unit[0]]) if request.slices]
+    if around and (own is None or not own.slices):
+        return replace(own or TopologyRequest(TopologyMode.UNCONSTRAINED), slices=around[0])
+    return own
+
+
+def asked_around(ask: Ask, index: int) -> tuple[TopologyRequest, ...]:
+    """Topology requests that hold for a pod set, the innermost first; that of the pod sets which share its domain
+    stands for its own."""
+    group = ask.workload.pod_groups[ask.pod_sets[index].group]
+    own = request_of(ask, next(unit for unit in ask.units if index in unit))
+    return tuple(r for r in (own, group.topology, ask.workload.topology) if r is not None)
 
 
 def _topology_refusal(flavor: Flavor, pod_set: PodSetAsk, ask: Ask, queue: Queue, configuration: Configuration) -> str:

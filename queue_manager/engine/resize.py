@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from queue_manager.engine.decision import Admission, DomainCount, PodSetAssignment
+from queue_manager.engine.decision import Admission, PodSetAssignment
+from queue_manager.engine.ranks import DomainValues, joined, kept
 from queue_manager.engine.workload import PodSet, Workload
 
 if TYPE_CHECKING:
     from queue_manager.engine.prepared import Need, Prepared
 
 SUFFIX = "+resize"
-DomainValues = tuple[str, ...]
 
 
 def growth_uid(uid: str) -> str:
@@ -141,18 +141,12 @@ def grown(admission: Admission, growth: Admission) -> Admission:
 
 
 def _grown(assigned: PodSetAssignment, more: PodSetAssignment) -> PodSetAssignment:
+    """The pods that are added have the ranks after those that are there."""
     domains = assigned.domains
     if domains is not None and more.domains is not None:
-        domains = _domains([*domains, *more.domains])
+        domains = joined([*domains, *more.domains])
     flavors = {**more.flavors, **assigned.flavors}
     return replace(assigned, count=assigned.count + more.count, flavors=flavors, domains=domains)
-
-
-def _domains(found: list[DomainCount]) -> tuple[DomainCount, ...]:
-    counts: dict[tuple[str, ...], int] = {}
-    for domain in found:
-        counts[domain.values] = counts.get(domain.values, 0) + domain.count
-    return tuple(DomainCount(values, count) for values, count in sorted(counts.items()) if count)
 
 
 def shrunk(
@@ -160,7 +154,7 @@ def shrunk(
 ) -> Admission:
     """The admission with fewer pods (pod set -> pods, those on loan at admission included); its charge is not set anew.
 
-    Places are kept where pods are `bound` (pod set -> domain -> pods), then in order of domain.
+    Places are kept where pods are `bound` (pod set -> domain -> pods), then those of the lowest ranks.
     """
     pod_sets = []
     for assigned in admission.pod_sets:
@@ -168,19 +162,6 @@ def shrunk(
         count = min(assigned.count, total)
         domains = assigned.domains
         if domains is not None:
-            domains = _kept(domains, count, bound.get(assigned.name, {}))
+            domains = kept(domains, count, bound.get(assigned.name, {}))
         pod_sets.append(replace(assigned, count=count, reclaimed=total - count, domains=domains))
     return replace(admission, pod_sets=tuple(pod_sets))
-
-
-def _kept(domains: tuple[DomainCount, ...], count: int, bound: Mapping[DomainValues, int]) -> tuple[DomainCount, ...]:
-    kept: list[DomainCount] = []
-    for domain in domains:
-        here = min(count, domain.count, bound.get(domain.values, 0))
-        kept.append(DomainCount(domain.values, here))
-        count -= here
-    for index, domain in enumerate(domains):
-        more = min(count, domain.count - kept[index].count)
-        kept[index] = replace(kept[index], count=kept[index].count + more)
-        count -= more
-    return _domains(kept)

@@ -132,11 +132,14 @@ def _planned(state: State, record: Record, assigned: PodSetAssignment) -> Mappin
         return known
     if forest is None or forest.level_keys != assigned.levels:
         return known
-    planned: dict[str, int] = {}
+    counts: dict[tuple[str, ...], int] = {}
     for domain in assigned.domains:
-        for node, count in _fill(state, record, assigned, forest, domain.values, domain.count):
-            planned[node] = planned.get(node, 0) + count
-    return planned
+        counts[domain.values] = counts.get(domain.values, 0) + domain.count
+    return {
+        node: count
+        for values, pods in counts.items()
+        for node, count in _fill(state, record, assigned, forest, values, pods)
+    }
 
 
 def _fill(

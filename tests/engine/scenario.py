@@ -31,7 +31,8 @@
       - clock: 10m                     (since the start; what is submitted afterwards is created then)
       - fill: {nlp: 2 1@5}    (runs 2 cpu and, at priority 5, 1 cpu there: nlp1, nlp2)
       - anew: {...begins again, with this merged into the configuration...}
-      - expect: {usage: {nlp: {gpu: 4}}, places: {a: {n0: 2}}, selector: {a: {rack: r0}}, waiting: ..., running: [a]}
+      - expect: {usage: {nlp: {gpu: 4}}, places: {a: {n0: 2}}, selector: {a: {rack: r0}}, waiting: ..., running: [a],
+                 ranks: {a: {main: [[n0, 2]]}}, pinned: {a: [main]}}
 
 The key of a plan is its exact outcome: what is not listed must not happen. Creation time is the order of submission.
 """
@@ -569,3 +570,19 @@ class Run:
             assert admission is not None, f"{uid} is not admitted"
             found = [dict(p.selector) for p in admission.pod_sets]
             assert all(one == selector for one in found), f"selectors of {uid} {found}"
+
+    def _ranks(self, wanted: Data) -> None:
+        """Uid -> pod set -> [[domain, pods], ...] in the order of ranks, the domain by its narrowest value."""
+        for uid, runs in wanted.items():
+            admission = self.engine._state.records[uid].admission
+            assert admission is not None, f"{uid} is not admitted"
+            found = {p.name: [[d.values[-1], d.count] for d in p.domains or ()] for p in admission.pod_sets}
+            assert {name: found[name] for name in runs} == runs, f"ranks of {uid} {found}"
+
+    def _pinned(self, wanted: Data) -> None:
+        """Uid -> the pod sets whose pods must go to the places of their ranks."""
+        for uid, names in wanted.items():
+            admission = self.engine._state.records[uid].admission
+            assert admission is not None, f"{uid} is not admitted"
+            found = [p.name for p in admission.pod_sets if p.pinned]
+            assert found == names, f"pinned of {uid} {found}"
