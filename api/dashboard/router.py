@@ -109,7 +109,7 @@ def _workload_page(template: str, context: Context, namespace: str, name: str, k
         return _html("problem.html", {"problem": problem}, problem.status)
     shown = workloads.show(context, row)
     explanation = workloads.explain(context, row)
-    history = context.store.history(row.uid)
+    admissions = context.store.admissions(row.uid)
     now = context.now()
     return _html(
         template,
@@ -120,7 +120,7 @@ def _workload_page(template: str, context: Context, namespace: str, name: str, k
             "explanation": explanation,
             "blockers": view.blockers(explanation),
             "pod_sets": view.pod_sets(shown),
-            "admissions": list(reversed(history.admissions))[:20],
+            "admissions": list(reversed(admissions))[:20],
             "fragment": "/fragments" + view.workload_link(namespace, name, kind),
             "queue_link": view.filter_link({}, "queue", row.queue) if row.queue else "",
             "revision": context.configuration().revision,

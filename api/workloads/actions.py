@@ -10,18 +10,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from queue_manager.store.records import Wish, WorkloadRow
+from queue_manager.store.records import Instruction, Wish, WorkloadRow
 from queue_manager.store.wishes import answered, refusal
 
 from ..context import Context
 from ..problems import ProblemError, not_found
 from .schemas import Check, CheckAnswer
-from .service import get_row, list_checks
+from .service import list_checks
 
 ANONYMOUS = "anonymous on loopback"
 """Who acts while there is no authentication."""
-POLL = 0.02
-"""Seconds between two looks whether the leader has done it."""
+FIRST_PAUSE = 0.02
+LONGEST_PAUSE = 0.25
+"""Seconds between two looks whether the leader has done it: doubled each time."""
 
 
 def act(context: Context, row: WorkloadRow, wish: Wish, reason: str) -> tuple[WorkloadRow, bool]:
@@ -30,7 +31,7 @@ def act(context: Context, row: WorkloadRow, wish: Wish, reason: str) -> tuple[Wo
     if why_not:
         raise ProblemError(409, f"Nothing to {wish.value}", f"{row.namespace}/{row.name}: {why_not}")
     done = _instruct(context, row, wish, {}, reason)
-    return get_row(context, row.namespace, row.name, row.kind), done
+    return _again(context, row), done
 
 
 def get_checks(context: Context, row: WorkloadRow) -> list[Check]:
@@ -54,7 +55,7 @@ def put_check(context: Context, row: WorkloadRow, name: str, answer: CheckAnswer
         raise ProblemError(409, "Nothing to check", f"{row.namespace}/{row.name}: {why_not}")
     said = (known.state.value, known.message, known.requeue_after)
     if said == (answer.state, answer.message, answer.requeue_after):
-        return known, not context.store.pending_instructions(row.uid)
+        return known, not any(each.arguments["check"] == name for each in _pending_answers(context, row))
     arguments = {
         "check": name,
         "state": answer.state,
@@ -62,16 +63,25 @@ def put_check(context: Context, row: WorkloadRow, name: str, answer: CheckAnswer
         "requeueAfter": answer.requeue_after,
     }
     done = _instruct(context, row, Wish.CHECK, arguments, answer.message)
-    return get_check(context, get_row(context, row.namespace, row.name, row.kind), name), done
+    return get_check(context, _again(context, row), name), done
 
 
 def _answers(context: Context, row: WorkloadRow) -> tuple[Any, ...]:
     answers = {check.name: check for check in row.checks}
-    for instruction in context.store.pending_instructions(row.uid):
-        if instruction.wish is Wish.CHECK:
-            name = instruction.arguments["check"]
-            answers[name] = answered(answers.get(name), instruction)
+    for instruction in _pending_answers(context, row):
+        name = instruction.arguments["check"]
+        answers[name] = answered(answers.get(name), instruction)
     return tuple(answers[name] for name in sorted(answers))
+
+
+def _pending_answers(context: Context, row: WorkloadRow) -> list[Instruction]:
+    """Answers of checks that are noted and not carried out yet."""
+    return [each for each in context.store.pending_instructions(row.uid) if each.wish is Wish.CHECK]
+
+
+def _again(context: Context, row: WorkloadRow) -> WorkloadRow:
+    """The workload as it is now; as it was where it has been forgotten meanwhile."""
+    return next(iter(context.store.get_workloads([row.uid])), row)
 
 
 def _instruct(context: Context, row: WorkloadRow, wish: Wish, arguments: Mapping[str, Any], reason: str) -> bool:
@@ -81,8 +91,11 @@ def _instruct(context: Context, row: WorkloadRow, wish: Wish, arguments: Mapping
     if id_ is None:
         raise not_found("workload", f"{row.namespace}/{row.name}")
     deadline = time.monotonic() + context.patience
+    pause = FIRST_PAUSE
     while context.store.instruction_is_pending(id_):
-        if time.monotonic() >= deadline:
+        left = deadline - time.monotonic()
+        if left <= 0:
             return False
-        time.sleep(POLL)
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, LONGEST_PAUSE)
     return True

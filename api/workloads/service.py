@@ -9,10 +9,11 @@ from datetime import datetime
 
 from queue_manager.config.compiled import Compiled
 from queue_manager.engine import workload as engine
+from queue_manager.engine.configuration import Queue
 from queue_manager.engine.decision import PodSetAssignment
 from queue_manager.store import records
 from queue_manager.store.audits import AuditEntry
-from queue_manager.store.deadlines import STARTED, must_end_by, needed_checks, ready_by, run_time
+from queue_manager.store.deadlines import STARTED, must_end_by, needed_checks, open_checks, ready_by, run_time
 from queue_manager.store.instructions import object_name
 from queue_manager.store.records import ENDED, CheckState, State, WorkloadFilter, WorkloadRow
 from queue_manager.store.workloads import BadCursor
@@ -112,8 +113,7 @@ def explain(context: Context, row: WorkloadRow) -> Explanation:
     may wait for more pods."""
     if row.state is State.RESERVED:
         return _waits_for_checks(context, row)
-    explained = row.state in (State.WAITING, State.HELD) or (row.state is State.RUNNING and row.reason)
-    body = context.store.explanation(row.uid) if explained else None
+    body = context.store.explanation(row.uid) if row.explained else None
     if not body:
         return Explanation(state=row.state, reason=row.reason, message=row.message, since=row.created_at)
     return Explanation.model_validate(
@@ -123,9 +123,12 @@ def explain(context: Context, row: WorkloadRow) -> Explanation:
 
 def _waits_for_checks(context: Context, row: WorkloadRow) -> Explanation:
     """Its quota is reserved: a blocker for each check that is not ready."""
-    waits = [c for c in list_checks(context.configuration().compiled, row) if c.needed and c.state != CheckState.READY]
+    compiled = context.configuration().compiled
+    waits_for = open_checks(row.checks, needed_checks(row, _queue_of(compiled, row)) or ())
     blockers = []
-    for check in waits:
+    for check in list_checks(compiled, row):
+        if check.name not in waits_for:
+            continue
         said = f"{check.state.value} ({check.message})" if check.message else check.state.value
         told = said if check.at is not None else f"{said}: nothing has answered yet"
         blockers.append(Blocker(type="AdmissionCheck", message=f"check {check.name} is {told}"))
@@ -189,11 +192,16 @@ def _ready(compiled: Compiled, row: WorkloadRow) -> Ready | None:
 
 def list_checks(compiled: Compiled, row: WorkloadRow) -> list[Check]:
     """All checks that its queue knows, or that have answered."""
-    queue = compiled.configuration.queues.get(row.admission.admission.queue if row.admission else row.queue)
+    queue = _queue_of(compiled, row)
     names = [check.name for check in queue.checks] if queue is not None else []
     needed = needed_checks(row, queue)
     answers = {check.name: check for check in row.checks}
     return [_check(name, answers.get(name), needed) for name in dict.fromkeys([*names, *answers])]
+
+
+def _queue_of(compiled: Compiled, row: WorkloadRow) -> Queue | None:
+    """Its queue as configured now: the one it is admitted to, or waits in."""
+    return compiled.configuration.queues.get(row.admission.admission.queue if row.admission else row.queue)
 
 
 def _check(name: str, answer: records.Check | None, needed: Sequence[str] | None) -> Check:
@@ -213,7 +221,7 @@ def _check(name: str, answer: records.Check | None, needed: Sequence[str] | None
 
 def history(context: Context, row: WorkloadRow) -> History:
     """Its admissions and what people asked of it."""
-    found = context.store.history(row.uid).admissions
+    found = context.store.admissions(row.uid)
     entries = context.store.audit_entries(HISTORY, object=object_name(row.namespace, row.name))
     causes = Counter(a.underlying or a.cause for a in found if a.evicted_at is not None and a.cause not in ENDS)
     return History(

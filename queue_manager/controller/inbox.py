@@ -16,7 +16,6 @@ from queue_manager.cluster.port import (
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
-    RUNTIME_CLASSES,
     TRAIN_JOBS,
     EventType,
     Object,
@@ -123,7 +122,7 @@ class Inbox:
                 return  # what a claim asks for never changes
             namespace = obj["metadata"]["namespace"]
             self.touch_where(lambda row: row.admission is None and row.namespace == namespace)
-        elif resource == RUNTIME_CLASSES or resource not in (PODS, NODES):
+        else:
             self.touch_where(lambda row: row.admission is None)
         self.events.set()
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import unquote
 
+from queue_manager.cluster.clock import parse_rfc3339
 from queue_manager.cluster.port import NAMESPACES, Object, Resource
 from queue_manager.config.compiled import Compiled
-from queue_manager.controller.times import parse_time
 from queue_manager.engine.selectors import meets_all
 from queue_manager.engine.workload import PodGroup
 from queue_manager.kinds.annotations import max_run_time
@@ -23,12 +23,11 @@ from queue_manager.kinds.kind import (
     Unresolvable,
 )
 from queue_manager.store.records import State, WorkloadRow
-from queue_manager.store.wishes import STICKY_HOLDS
+from queue_manager.store.wishes import PENDING_EVALUATION, STICKY_HOLDS
 
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 DEFAULT_LOCAL_QUEUE = "default"
 UNKNOWN_QUEUE = "UnknownQueue"
-PENDING_EVALUATION = "PendingEvaluation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class Intake:
             kind=kind.resource.kind,
             namespace=namespace,
             name=meta["name"],
-            created_at=parse_time(meta["creationTimestamp"]),
+            created_at=parse_rfc3339(meta["creationTimestamp"]),
             state=State.WAITING,
             local_queue=local_queue,
             queue=queue,

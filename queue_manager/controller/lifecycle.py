@@ -6,7 +6,6 @@ hold over restarts; `next_look` says when time alone may change something.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -15,7 +14,7 @@ from queue_manager.config.human import duration
 from queue_manager.config.human import moment as at
 from queue_manager.controller.transitions import Facts, annotate, describe_admission, drain, event, sync
 from queue_manager.engine.configuration import Queue
-from queue_manager.store.deadlines import STARTED, must_end_by, needed_checks, ready_by, run_time
+from queue_manager.store.deadlines import STARTED, must_end_by, needed_checks, open_checks, ready_by, run_time
 from queue_manager.store.records import AdmissionRow, Change, Check, CheckState, State, WorkloadRow
 
 PODS_READY_TIMEOUT = "PodsReadyTimeout"
@@ -68,12 +67,6 @@ def backoff(settings: Settings, times: int) -> timedelta:
 
 
 # --- checks -----------------------------------------------------------------------------------------------------
-
-
-def open_checks(checks: Iterable[Check], needed: Collection[str]) -> list[str]:
-    """Names of the needed checks that are not ready, in the order needed."""
-    ready = {check.name for check in checks if check.state is CheckState.READY}
-    return [name for name in needed if name not in ready]
 
 
 def _checked(row: WorkloadRow, facts: Facts, rules: Rules) -> Change | None:
@@ -190,8 +183,11 @@ def _not_ready(row: WorkloadRow, facts: Facts, settings: Settings, underlying: s
 
 def deactivate(row: WorkloadRow, facts: Facts, underlying: str, words: str) -> Change:
     """Any state -> deactivated (by way of draining where it is charged): out of the queue until it is released."""
-    message = deactivated_words(row, words)
-    if row.admission is not None:
+    message = _deactivated_words(row, words)
+    out = replace(row, reason=underlying, message=message, not_before=None)
+    if row.state is State.DRAINING:
+        out = replace(out, after_drain=State.DEACTIVATED)
+    elif row.admission is not None:
         return drain(
             row,
             facts,
@@ -201,11 +197,12 @@ def deactivate(row: WorkloadRow, facts: Facts, underlying: str, words: str) -> C
             underlying=underlying,
             event_reason=DEACTIVATED,
         )
-    out = replace(row, state=State.DEACTIVATED, reason=underlying, message=message, not_before=None)
+    else:
+        out = replace(out, state=State.DEACTIVATED)
     return Change(row=out, outbox=(annotate(out), event(out, DEACTIVATED, message, warning=True)))
 
 
-def deactivated_words(row: WorkloadRow, words: str) -> str:
+def _deactivated_words(row: WorkloadRow, words: str) -> str:
     """What its user reads."""
     return (
         f"Deactivated because {words}. It waits until an admin releases it "

@@ -10,19 +10,18 @@ from dataclasses import replace
 from queue_manager.config.human import moment as at
 from queue_manager.controller.explanations import outside
 from queue_manager.controller.lifecycle import (
+    ADMISSION_CHECK,
     MAXIMUM_EXECUTION_TIME_EXCEEDED,
     Rules,
     check_pause,
     deactivate,
-    deactivated_words,
     overdue,
     rejected_words,
 )
 from queue_manager.controller.transitions import Facts, annotate, drain, event, sync
 from queue_manager.store.records import Change, CheckState, Instruction, State, Wish, WorkloadRow
-from queue_manager.store.wishes import HELD_BY_OPERATOR, answered, refusal
+from queue_manager.store.wishes import HELD_BY_OPERATOR, PENDING_EVALUATION, answered, refusal
 
-PENDING_EVALUATION = "PendingEvaluation"
 RELEASED = "Released"
 
 
@@ -86,13 +85,10 @@ def _answer(row: WorkloadRow, instruction: Instruction, facts: Facts, rules: Rul
     change = overdue(noted, facts, rules)
     if change is not None:
         return change
-    if answer.state is CheckState.REJECTED and row.state is State.WAITING:
-        return deactivate(noted, facts, "AdmissionCheck", rejected_words(answer))
-    if answer.state is CheckState.REJECTED and row.after_drain is State.WAITING:
-        message = deactivated_words(row, rejected_words(answer))
-        noted = replace(noted, after_drain=State.DEACTIVATED, reason="AdmissionCheck", message=message, not_before=None)
-        return Change(row=noted, outbox=(annotate(noted), event(noted, "Deactivated", message, warning=True)))
-    if answer.state is CheckState.RETRY and State.WAITING in (row.state, row.after_drain):
+    waits = State.WAITING in (row.state, row.after_drain)
+    if answer.state is CheckState.REJECTED and waits:
+        return deactivate(noted, facts, ADMISSION_CHECK, rejected_words(answer))
+    if answer.state is CheckState.RETRY and waits:
         until = instruction.at + check_pause(answer, rules.settings)
         if row.not_before is None or row.not_before < until:
             message = f"Check {name} asks to try again later; it is tried again at {at(until)}"

@@ -59,7 +59,7 @@ class Picture:
     def refresh(self, row: WorkloadRow) -> None:
         """Tells the engine of a running workload what may change without a change of its row: its checkpoints, how long
         its priority class protects it."""
-        if row.state in (State.STARTING, State.RUNNING):
+        if row.state in STARTED:
             self.engine.upsert_workload(self.workload(row))
 
     def kind_of(self, row: WorkloadRow) -> Kind:

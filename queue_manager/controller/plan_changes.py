@@ -7,8 +7,7 @@ from datetime import datetime
 
 from queue_manager.controller.explanations import explanation_of
 from queue_manager.controller.picture import Picture
-from queue_manager.controller.pod_gates import is_elastic
-from queue_manager.controller.resizing import resize, resize_waits
+from queue_manager.controller.resizing import is_elastic, resize, resize_waits
 from queue_manager.controller.transitions import Facts, admit, annotate, event, evict
 from queue_manager.engine.decision import Eviction, Plan, Reason, Waiting
 from queue_manager.engine.resize import owner_uid

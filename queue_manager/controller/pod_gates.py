@@ -14,24 +14,19 @@ import structlog
 
 from queue_manager.cluster.clock import Backoff, Clock
 from queue_manager.cluster.port import PODS, ApiError, Object
+from queue_manager.controller.resizing import by_name, is_elastic
 from queue_manager.engine.resize import running_pods
 from queue_manager.kinds.gates import releases
 from queue_manager.kinds.kind import Lookup, Write
-from queue_manager.store.records import State, WorkloadRow
+from queue_manager.store.records import WorkloadRow
 
 log = structlog.get_logger(__name__)
-
-
-def is_elastic(row: WorkloadRow) -> bool:
-    """Whether the row's workload may change its size, and runs."""
-    running = row.state in (State.STARTING, State.RUNNING) and row.admission is not None
-    return running and any(pod_set.elastic for group in row.pod_groups for pod_set in group.pod_sets)
 
 
 def admitted_pods(row: WorkloadRow) -> int:
     """How many pods may run."""
     assert row.admission is not None
-    pod_sets = {pod_set.name: pod_set for group in row.pod_groups for pod_set in group.pod_sets}
+    pod_sets = by_name(row.pod_groups)
     return sum(running_pods(pod_sets.get(p.name), p) for p in row.admission.admission.pod_sets)
 
 

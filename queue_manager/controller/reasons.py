@@ -8,8 +8,7 @@ from dataclasses import replace
 from queue_manager.cluster.clock import Clock
 from queue_manager.controller.explanations import explanation_of
 from queue_manager.controller.picture import Picture
-from queue_manager.controller.pod_gates import is_elastic
-from queue_manager.controller.resizing import lacks
+from queue_manager.controller.resizing import is_elastic, lacks
 from queue_manager.controller.times import to_microseconds
 from queue_manager.engine.resize import owner_uid
 from queue_manager.store.records import Change, State, WorkloadRow

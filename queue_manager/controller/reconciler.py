@@ -17,23 +17,21 @@ from queue_manager.controller.executor import Executors
 from queue_manager.controller.explanations import outside
 from queue_manager.controller.instructions import Instructions
 from queue_manager.controller.intake import merged, same_pods, with_reclaimed
-from queue_manager.controller.lifecycle import Rules, open_checks, overdue, rules_for
+from queue_manager.controller.lifecycle import Rules, overdue, rules_for
 from queue_manager.controller.lost_nodes import given_up
 from queue_manager.controller.obey import obey
 from queue_manager.controller.picture import KIND_OF, Picture
-from queue_manager.controller.pod_gates import is_elastic
 from queue_manager.controller.reports import Reports
-from queue_manager.controller.resizing import Resizing
+from queue_manager.controller.resizing import Resizing, is_elastic
 from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.transitions import (
     Facts,
     admit,
     annotate,
+    charged,
     decide,
     drain,
-    entries,
     event,
-    loans,
     placement_lost,
     start_refused,
     stop_trouble,
@@ -41,8 +39,8 @@ from queue_manager.controller.transitions import (
 )
 from queue_manager.kinds.kind import Done, Kind, Unresolvable
 from queue_manager.kinds.registry import managed_ancestor
-from queue_manager.store.deadlines import STARTED
-from queue_manager.store.records import CHARGED, ENDED, Change, LedgerState, State, WorkloadRow
+from queue_manager.store.deadlines import STARTED, open_checks
+from queue_manager.store.records import CHARGED, ENDED, Change, State, WorkloadRow
 
 log = structlog.get_logger(__name__)
 
@@ -179,6 +177,7 @@ class Reconciler:
             # What can't be told, its executor meets as well, and reports it.
             with suppress(Unresolvable):
                 placed = isinstance(kind.next_start(obj, self._picture.placement_of(row), self._picture.view), Done)
+        watched = row.state is State.RUNNING and self._picture.compiled.settings.ready_timeout > 0
         return Facts(
             now=now,
             exists=row.state in CHARGED or not obj["metadata"].get("deletionTimestamp"),
@@ -190,7 +189,7 @@ class Reconciler:
             managed=self._picture.intake.is_managed(obj),
             charge=self._picture.engine.charge_of(row.uid),
             lost_nodes=self._lost_nodes(row, obj, now),
-            ready=row.state is State.RUNNING and kind.pods_ready(obj, self._picture.view),
+            ready=watched and kind.pods_ready(obj, self._picture.view),
         )
 
     def _lost_nodes(self, row: WorkloadRow, obj: Object | None, now: datetime) -> tuple[str, ...]:
@@ -296,9 +295,7 @@ class Reconciler:
             return None
         assert row.admission is not None
         fresh = replace(row, pod_groups=groups)
-        charge = self._picture.engine.charge_with(row.uid, groups)
-        full = row.admission.admission.charge
-        ledger = entries(charge, LedgerState.RESERVED) + loans(full, charge)
+        ledger = charged(row.admission.admission.charge, self._picture.engine.charge_with(row.uid, groups))
         return Change(row=fresh, ledger=ledger, request_changed=True)
 
     def forget(self, uid: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -10,13 +10,14 @@ from queue_manager.cluster.port import PODS, Object
 from queue_manager.controller.intake import with_reclaimed
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.times import to_microseconds
-from queue_manager.controller.transitions import annotate, describe_pods, entries, event, loans
+from queue_manager.controller.transitions import annotate, charged, describe_pods, entries, event, loans
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Admission, Waiting
 from queue_manager.engine.resize import Size, sizes
 from queue_manager.engine.workload import PodGroup, PodSet
 from queue_manager.kinds.gates import let_through
 from queue_manager.kinds.kind import Kind, Unresolvable
+from queue_manager.store.deadlines import STARTED
 from queue_manager.store.records import Change, LedgerEntry, LedgerState, WorkloadRow
 
 RESIZED = "Resized"
@@ -36,13 +37,11 @@ class Resizing:
             resolved = kind.resolve(obj, self._picture.view)
         except Unresolvable:
             return None
-        groups = _resized(row, {p.name: p for group in resolved.pod_groups for p in group.pod_sets})
+        groups = _resized(row, by_name(resolved.pod_groups))
         groups = with_reclaimed(groups, kind.reclaimable(obj, self._picture.view))
         before = row.admission.admission
-        found = self._sizes(row, groups, before)
-        admission = self._fitted(row, before, found)
-        found = self._sizes(row, groups, admission)
-        lacking = any(size.lacking for size in found.values())
+        admission = self._fitted(row, before, _elastic_sizes(groups, before))
+        lacking = any(size.lacking for size in _elastic_sizes(groups, admission).values())
         asked = (admission.resize_asked or to_microseconds(now)) if lacking else 0
         admission = replace(admission, resize_asked=asked)
         if groups == row.pod_groups and admission == before:
@@ -51,16 +50,12 @@ class Resizing:
         if row.reason and not lacking:
             fresh = replace(fresh, reason="", message="")
         outbox = [annotate(fresh)] if fresh.message != row.message else []
-        if smaller := [name for name, p in _by_name(groups).items() if p.count < _by_name(row.pod_groups)[name].count]:
-            says = ", ".join(f"{name} to {_by_name(groups)[name].count} pods" for name in smaller)
+        if smaller := [name for name, p in by_name(groups).items() if p.count < by_name(row.pod_groups)[name].count]:
+            says = ", ".join(f"{name} to {by_name(groups)[name].count} pods" for name in smaller)
             outbox.append(event(fresh, RESIZED, f"Shrinks {says}; charged for the others until they are gone"))
         ledger = self._ledger(row, groups, admission)
         changed = groups != row.pod_groups
         return Change(row=fresh, ledger=ledger, outbox=tuple(outbox), request_changed=changed)
-
-    def _sizes(self, row: WorkloadRow, groups: tuple[PodGroup, ...], admission: Admission) -> Mapping[str, Size]:
-        workload = replace(self._picture.workload(row), pod_groups=groups)
-        return {name: size for name, size in sizes(workload, admission).items() if _by_name(groups)[name].elastic}
 
     def _fitted(self, row: WorkloadRow, admission: Admission, found: Mapping[str, Size]) -> Admission:
         """The admission without pods that are neither wanted nor there any more."""
@@ -74,7 +69,7 @@ class Resizing:
         """Reserved for what is wanted; what still runs beyond that is draining; what has finished is lent."""
         engine = self._picture.engine
         charge = engine.charge_with(row.uid, groups, admission)
-        wanted = engine.shrunk(row.uid, {p.name: p.count for p in _by_name(groups).values()}).charge
+        wanted = engine.shrunk(row.uid, {p.name: p.count for p in by_name(groups).values()}).charge
         going: dict[Cell, int] = {}
         for cell, amount in charge.items():
             going[cell] = max(0, min(amount, admission.charge.get(cell, 0) - wanted.get(cell, 0)))
@@ -83,8 +78,21 @@ class Resizing:
         return reserved + draining + loans(admission.charge, charge)
 
 
-def _by_name(groups: tuple[PodGroup, ...]) -> dict[str, PodSet]:
+def is_elastic(row: WorkloadRow) -> bool:
+    """Whether the row's workload may change its size, and runs."""
+    running = row.state in STARTED and row.admission is not None
+    return running and any(pod_set.elastic for pod_set in by_name(row.pod_groups).values())
+
+
+def by_name(groups: Iterable[PodGroup]) -> dict[str, PodSet]:
+    """All pod sets of a workload."""
     return {pod_set.name: pod_set for group in groups for pod_set in group.pod_sets}
+
+
+def _elastic_sizes(groups: Iterable[PodGroup], admission: Admission) -> Mapping[str, Size]:
+    pod_sets = by_name(groups)
+    elastic = {name for name, pod_set in pod_sets.items() if pod_set.elastic}
+    return {name: size for name, size in sizes(pod_sets.values(), admission).items() if name in elastic}
 
 
 def _resized(row: WorkloadRow, fresh: Mapping[str, PodSet]) -> tuple[PodGroup, ...]:
@@ -107,8 +115,9 @@ def resize(row: WorkloadRow, admission: Admission, charge: Mapping[Cell, int]) -
     assert row.admission is not None
     fresh = replace(row, reason="", message="", admission=replace(row.admission, admission=admission))
     text = f"Grows in queue {admission.queue}: {describe_pods(admission)}"
-    ledger = entries(charge, LedgerState.RESERVED) + loans(admission.charge, charge)
-    return Change(row=fresh, ledger=ledger, outbox=(event(fresh, RESIZED, text), annotate(fresh)))
+    return Change(
+        row=fresh, ledger=charged(admission.charge, charge), outbox=(event(fresh, RESIZED, text), annotate(fresh))
+    )
 
 
 def resize_waits(row: WorkloadRow, waiting: Waiting, explanation: Mapping[str, object]) -> Change:
@@ -121,10 +130,5 @@ def resize_waits(row: WorkloadRow, waiting: Waiting, explanation: Mapping[str, o
 def lacks(row: WorkloadRow, waiting: Waiting) -> str:
     """What a running workload waits for, in words."""
     assert row.admission is not None
-    pod_sets = _by_name(row.pod_groups)
-    lacking = sum(
-        max(0, pod_sets[p.name].count - pod_sets[p.name].reclaimed - p.count - p.reclaimed)
-        for p in row.admission.admission.pod_sets
-        if p.name in pod_sets
-    )
+    lacking = sum(size.lacking for size in _elastic_sizes(row.pod_groups, row.admission.admission).values())
     return f"Runs on at its size, {lacking} more pods wait: {waiting.message}"

@@ -15,9 +15,3 @@ def to_microseconds(moment: datetime) -> int:
 def from_microseconds(moment: int) -> datetime:
     """The inverse of `to_microseconds`."""
     return EPOCH + timedelta(microseconds=moment)
-
-
-def parse_time(text: str) -> datetime:
-    """An RFC 3339 time as the API server writes it. Raises ValueError."""
-    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

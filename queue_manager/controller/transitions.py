@@ -14,7 +14,7 @@ from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Admission, Eviction, EvictionReason
 from queue_manager.engine.workload import PodGroup
 from queue_manager.kinds.kind import Finished, Outcome
-from queue_manager.store.deadlines import run_time
+from queue_manager.store.deadlines import open_checks, run_time
 from queue_manager.store.records import (
     Action,
     AdmissionRow,
@@ -27,7 +27,7 @@ from queue_manager.store.records import (
     State,
     WorkloadRow,
 )
-from queue_manager.store.wishes import SUSPENDED_BY_USER
+from queue_manager.store.wishes import PENDING_EVALUATION, SUSPENDED_BY_USER
 
 START_REFUSED = "StartRefused"
 STOP_REFUSED = "StopRefused"
@@ -86,21 +86,25 @@ def loans(full: Mapping[Cell, int], charge: Mapping[Cell, int]) -> tuple[LedgerE
     return entries({cell: amount for cell, amount in lent.items() if amount > 0}, LedgerState.RECLAIMED_LOAN)
 
 
+def charged(full: Mapping[Cell, int], charge: Mapping[Cell, int]) -> tuple[LedgerEntry, ...]:
+    """Ledger of a running workload: reserved for what it is charged now, on loan what is left of its full charge."""
+    return entries(charge, LedgerState.RESERVED) + loans(full, charge)
+
+
 def admit(row: WorkloadRow, admission: Admission, now: datetime) -> Change:
     """waiting -> starting: the whole workload, charged from this commit on. With checks that are not ready yet it is
     reserved: charged, and not started."""
     attempt = row.attempt + 1
     checks = forgotten(row.checks, CheckState.RETRY)
-    ready = {check.name for check in checks if check.state is CheckState.READY}
-    open_checks = [name for name in admission.checks if name not in ready]
-    checked_at = now if admission.checks and not open_checks else None
+    waits_for = open_checks(checks, admission.checks)
+    checked_at = now if admission.checks and not waits_for else None
     admitted = replace(
         row,
-        state=State.RESERVED if open_checks else State.STARTING,
+        state=State.RESERVED if waits_for else State.STARTING,
         attempt=attempt,
-        reason=WAITING_FOR_CHECKS if open_checks else "",
-        message=f"Its quota is reserved; it starts once these checks are ready: {', '.join(open_checks)}"
-        if open_checks
+        reason=WAITING_FOR_CHECKS if waits_for else "",
+        message=f"Its quota is reserved; it starts once these checks are ready: {', '.join(waits_for)}"
+        if waits_for
         else "",
         not_before=None,
         after_drain=None,
@@ -110,7 +114,7 @@ def admit(row: WorkloadRow, admission: Admission, now: datetime) -> Change:
     words = describe_admission(admission)
     outbox = (
         (event(admitted, "QuotaReserved", f"{admitted.message}. {words}"), annotate(admitted))
-        if open_checks
+        if waits_for
         else (sync(admitted), event(admitted, "Admitted", words))
     )
     return Change(row=admitted, ledger=entries(admission.charge, LedgerState.RESERVED), outbox=outbox)
@@ -230,7 +234,7 @@ def release(row: WorkloadRow) -> Change:
         after_drain=None,
         admission=None,
         pod_groups=row.pod_groups if again else unreclaimed(row.pod_groups),
-        reason=row.reason if not again else "PendingEvaluation",
+        reason=row.reason if not again else PENDING_EVALUATION,
     )
     outbox: list[OutboxEntry] = [annotate(freed)]
     if after in (State.WAITING, State.HELD, State.DEACTIVATED):
@@ -271,7 +275,7 @@ def uncharged(row: WorkloadRow, facts: Facts) -> Change | None:
     if facts.suspended:
         return None
     if row.state is State.HELD and row.reason == SUSPENDED_BY_USER:
-        again = replace(row, state=State.WAITING, reason="PendingEvaluation", message="Its user resumed it")
+        again = replace(row, state=State.WAITING, reason=PENDING_EVALUATION, message="Its user resumed it")
         return Change(
             row=again,
             outbox=(sync(again), event(again, "Queued", "Resumed by its user: it queues again"), annotate(again)),

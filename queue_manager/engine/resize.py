@@ -8,7 +8,7 @@ any workload of its queue; it never evicts the workload that grows. (Kueue: work
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -47,9 +47,9 @@ class Size:
         return max(0, self.wanted - self.admitted)
 
 
-def sizes(workload: Workload, admission: Admission) -> dict[str, Size]:
+def sizes(pod_sets: Iterable[PodSet], admission: Admission) -> dict[str, Size]:
     """The size of each admitted pod set. Pods that have finished are part of it, and are never asked for again."""
-    wanted = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+    wanted = {pod_set.name: pod_set for pod_set in pod_sets}
     found = {}
     for assigned in admission.pod_sets:
         pod_set = wanted.get(assigned.name)
@@ -74,7 +74,9 @@ def running_pods(pod_set: PodSet | None, assigned: PodSetAssignment) -> int:
 def growth_of(workload: Workload, admission: Admission) -> Workload | None:
     """What a running elastic workload lacks, None when it lacks nothing."""
     elastic = {pod_set.name for pod_set in workload.pod_sets if pod_set.elastic}
-    lacking = {n: size.lacking for n, size in sizes(workload, admission).items() if n in elastic and size.lacking}
+    lacking = {
+        n: size.lacking for n, size in sizes(workload.pod_sets, admission).items() if n in elastic and size.lacking
+    }
     if not lacking:
         return None
     assigned = {pod_set.name: pod_set for pod_set in admission.pod_sets}

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 
 from queue_manager.store import codec, configurations, instructions, leases
 from queue_manager.store.notify import CHANGED, notify
-from queue_manager.store.records import CHARGED, ENDED, Change, Committed, OutboxEntry, State, WorkloadRow
+from queue_manager.store.records import CHARGED, ENDED, Change, Committed, OutboxEntry, WorkloadRow
 from queue_manager.store.rowset import Rowset
 
 _WORKLOAD = Rowset(
@@ -361,15 +361,10 @@ def _write_explanations(connection: Connection, now: datetime, won: Sequence[Cha
     gone = [
         change.row.uid
         for change in won
-        if change.explanation is None and change.row.version and not _stays_explained(change.row)
+        if change.explanation is None and change.row.version and not change.row.explained
     ]
     if gone:
         connection.execute(_DELETE_EXPLANATIONS, {"uids": gone})
-
-
-def _stays_explained(row: WorkloadRow) -> bool:
-    """Whether it waits; a running one with a reason waits for more pods."""
-    return row.state in (State.WAITING, State.HELD) or (row.state is State.RUNNING and bool(row.reason))
 
 
 def _write_outbox(connection: Connection, now: datetime, won: Sequence[Change]) -> tuple[OutboxEntry, ...]:

@@ -6,11 +6,12 @@ The controller acts on them, the API shows them. Run time counts while a workloa
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from queue_manager.config.compiled import Settings
 from queue_manager.engine.configuration import Queue, checks_of
-from queue_manager.store.records import State, WorkloadRow
+from queue_manager.store.records import Check, CheckState, State, WorkloadRow
 
 STARTED = (State.STARTING, State.RUNNING)
 
@@ -42,6 +43,12 @@ def needed_checks(row: WorkloadRow, queue: Queue | None) -> tuple[str, ...] | No
     admission = row.admission.admission
     flavors = frozenset(flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values())
     return checks_of(queue, flavors) if queue is not None else admission.checks
+
+
+def open_checks(checks: Iterable[Check], needed: Collection[str]) -> list[str]:
+    """Names of the needed checks that are not ready, in the order needed."""
+    ready = {check.name for check in checks if check.state is CheckState.READY}
+    return [name for name in needed if name not in ready]
 
 
 def run_time(row: WorkloadRow, now: datetime) -> int:

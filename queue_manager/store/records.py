@@ -144,6 +144,11 @@ class WorkloadRow:
     admission: AdmissionRow | None = None
     version: int = 0
 
+    @property
+    def explained(self) -> bool:
+        """Whether an explanation is kept for it: it waits, or runs and waits for more pods."""
+        return self.state in (State.WAITING, State.HELD) or (self.state is State.RUNNING and bool(self.reason))
+
 
 class Action(StrEnum):
     """What an outbox row asks of the executors. `sync` brings the job object in line with the row; it is idempotent."""

@@ -11,11 +11,11 @@ from sqlalchemy import Connection, Engine
 
 from queue_manager.store import (
     audits,
-    checks,
     commit,
     configurations,
     facts,
     instructions,
+    invariants,
     leases,
     nodes,
     outboxes,
@@ -27,6 +27,7 @@ from queue_manager.store.audits import AuditEntry
 from queue_manager.store.configurations import Key
 from queue_manager.store.leases import Lease
 from queue_manager.store.records import (
+    AdmissionRow,
     Change,
     Committed,
     ConfigObject,
@@ -303,6 +304,11 @@ class Store:
         with self._reading() as connection:
             return workloads.history(connection, uid)
 
+    def admissions(self, uid: str) -> tuple[AdmissionRow, ...]:
+        """Its admissions, oldest first."""
+        with self._reading() as connection:
+            return workloads.admissions_of(connection, uid)
+
     def usage(self) -> list[UsageRow]:
         """Sums of the open ledger intervals by queue, cell and ledger state. Used is reserved plus draining."""
         with self._reading() as connection:
@@ -326,7 +332,7 @@ class Store:
     def check(self, now: datetime) -> list[str]:
         """What contradicts the invariants, a sentence each; empty when all is well."""
         with self._reading() as connection:
-            return checks.check(connection, now)
+            return invariants.check(connection, now)
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:

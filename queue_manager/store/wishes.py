@@ -6,6 +6,8 @@ from datetime import datetime
 
 from queue_manager.store.records import ENDED, Check, CheckState, Instruction, State, Wish, WorkloadRow
 
+PENDING_EVALUATION = "PendingEvaluation"
+"""Reason of a workload that has just begun to wait (again): the next plan tells why."""
 SUSPENDED_BY_USER = "SuspendedByUser"
 HELD_BY_OPERATOR = "HeldByOperator"
 STICKY_HOLDS = frozenset({SUSPENDED_BY_USER, HELD_BY_OPERATOR})

@@ -98,10 +98,9 @@ def page_query(wanted: WorkloadFilter, cursor: str | None, limit: int) -> Select
 
 def history(connection: Connection, uid: str) -> History:
     """Every admission and ledger interval of a workload; the ledger remembers it even when it was forgotten."""
-    found = select(admissions).where(admissions.c.workload_uid == uid).order_by(admissions.c.attempt)
     intervals = select(ledger).where(ledger.c.workload_uid == uid).order_by(ledger.c.since, ledger.c.id)
     return History(
-        tuple(_admission(row) for row in connection.execute(found)),
+        admissions_of(connection, uid),
         tuple(
             LedgerInterval(
                 row.queue,
@@ -115,6 +114,12 @@ def history(connection: Connection, uid: str) -> History:
             for row in connection.execute(intervals)
         ),
     )
+
+
+def admissions_of(connection: Connection, uid: str) -> tuple[AdmissionRow, ...]:
+    """Every admission of a workload that is stored, oldest first."""
+    found = select(admissions).where(admissions.c.workload_uid == uid).order_by(admissions.c.attempt)
+    return tuple(_admission(row) for row in connection.execute(found))
 
 
 class _Chosen:

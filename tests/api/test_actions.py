@@ -218,6 +218,15 @@ def test_an_answer_that_counts_already_is_no_new_one(checked: TestClient, store:
     assert len(checked.get(f"{ALL}/team-nlp/reserved/explanation").json()["blockers"]) == 1
 
 
+def test_what_counts_already_is_done_whatever_else_is_asked_of_the_workload(checked: TestClient, store: Store):
+    [row] = store.get_workloads(["uid-reserved"])
+    commit(store, Change(row=replace(row, checks=(Check(name="licence", state=CheckState.READY, at=NOW, who="x"),))))
+    assert put(checked, "dataset-cached", {"state": "Ready"}).status_code == 202
+    assert post(checked, "team-nlp/reserved/hold").status_code == 202
+    assert put(checked, "licence", {"state": "Ready"}).status_code == 200
+    assert put(checked, "dataset-cached", {"state": "Ready"}).status_code == 202
+
+
 @pytest.mark.parametrize("method", ["get", "put"])
 def test_an_unknown_check_is_404_and_names_the_known_ones(checked: TestClient, method: str):
     more = {"json": {"state": "Ready"}} if method == "put" else {}

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.workload import PodGroup, PodSet
-from queue_manager.store.checks import check
+from queue_manager.store.invariants import check
 from queue_manager.store.records import (
     Action,
     Change,
