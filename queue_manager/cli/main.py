@@ -43,6 +43,9 @@ Output = Annotated[Format, typer.Option("--output", "-o", help="Form of the answ
 Namespace = Annotated[
     str, typer.Option(envvar="POD_NAMESPACE", help="Namespace that the program runs in.", show_default=False)
 ]
+Workload = Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The job.")]
+WhichKind = Annotated[str, typer.Option(help="When jobs of several kinds have this name.", show_default=False)]
+Why = Annotated[str, typer.Option(help="Why; its user is told, and the audit log keeps it.")]
 Host = Annotated[str, typer.Option(help="Address to listen on; loopback only while there is no authentication.")]
 
 
@@ -187,8 +190,8 @@ def workloads(
 
 @app.command()
 def explain(
-    workload: Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The job.")],
-    kind: Annotated[str, typer.Option(help="When jobs of several kinds have this name.", show_default=False)] = "",
+    workload: Workload,
+    kind: WhichKind = "",
     server: Server = DEFAULT_SERVER,
     token: Token = "",
     output: Output = Format.TABLE,
@@ -216,9 +219,9 @@ def simulate(
 
 @app.command()
 def hold(
-    workload: Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The job.")],
-    reason: Annotated[str, typer.Option(help="Why; its user is told, and the audit log keeps it.")],
-    kind: Annotated[str, typer.Option(help="When jobs of several kinds have this name.", show_default=False)] = "",
+    workload: Workload,
+    reason: Why,
+    kind: WhichKind = "",
     server: Server = DEFAULT_SERVER,
     token: Token = "",
     output: Output = Format.TABLE,
@@ -231,9 +234,9 @@ def hold(
 
 @app.command()
 def release(
-    workload: Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The job.")],
-    reason: Annotated[str, typer.Option(help="Why; its user is told, and the audit log keeps it.")],
-    kind: Annotated[str, typer.Option(help="When jobs of several kinds have this name.", show_default=False)] = "",
+    workload: Workload,
+    reason: Why,
+    kind: WhichKind = "",
     server: Server = DEFAULT_SERVER,
     token: Token = "",
     output: Output = Format.TABLE,

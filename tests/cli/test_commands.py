@@ -14,10 +14,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from queue_manager.cli import options
 from queue_manager.cli.errors import CommandError
 from queue_manager.cli.main import app, main
 from queue_manager.config.export import export
 from queue_manager.config.parse import parse_objects
+from queue_manager.simulate.semantics import Semantics
 from queue_manager.store.database import make_engine
 from queue_manager.store.store import Store
 from tests.api.world import SMALL, commit, document, job, queue
@@ -43,6 +45,10 @@ def write(folder: Path, name: str, *documents: dict) -> str:
     path = folder / name
     path.write_text(export(parse_objects(documents).objects))
     return str(path)
+
+
+def test_the_semantics_to_choose_are_those_of_simulate():
+    assert {each.name: each.value for each in options.Semantics} == {each.name: each.value for each in Semantics}
 
 
 def test_apply_and_export(run: Run, server: str, tmp_path: Path):

@@ -7,19 +7,13 @@ from datetime import timedelta
 import pytest
 
 from queue_manager.cluster.port import JOBS, TRAIN_JOBS, PatchType
-from queue_manager.store.records import CheckState, State, Wish, WorkloadRow
+from queue_manager.store.records import CheckState, State, Wish
 from queue_manager.store.store import Store
 from tests.controller.world import CONFIGURATION, World, batch_job, train_job, with_checks
 
 
-def row_of(world: World, name: str) -> WorkloadRow:
-    row = world.row(name)
-    assert row is not None
-    return row
-
-
 def states(world: World, name: str) -> dict[str, str]:
-    return {check.name: check.state.value for check in row_of(world, name).checks}
+    return {check.name: check.state.value for check in world.known_row(name).checks}
 
 
 def suspended(world: World, name: str) -> bool:
@@ -98,7 +92,7 @@ async def test_retries_without_a_time_wait_ever_longer(store: Store) -> None:
         pauses = []
         for attempt in range(1, 4):
             await world.until(
-                lambda attempt=attempt: world.row("a") and row_of(world, "a").attempt == attempt, within=900
+                lambda attempt=attempt: world.row("a") and world.known_row("a").attempt == attempt, within=900
             )
             await world.until_state("a", State.RESERVED)
             asked = world.clock.now()
@@ -199,7 +193,7 @@ async def test_a_job_deleted_or_changed_while_reserved_gives_its_quota_back(stor
         await world.until_state("gone", State.FINISHED)
         assert world.charged() == 8
         await world.user.patch(JOBS, "ns", "changed", {"spec": {"parallelism": 1}}, PatchType.MERGE)
-        await world.until(lambda: row_of(world, "changed").attempt == 2 and world.charged() == 4, "reserved anew")
+        await world.until(lambda: world.known_row("changed").attempt == 2 and world.charged() == 4, "reserved anew")
         assert world.state("changed") is State.RESERVED
 
 
@@ -255,9 +249,29 @@ async def test_the_same_answer_twice_is_one(store: Store) -> None:
         row = await world.until_state("a", State.WAITING)
         world.answer("a", "dataset-cached", "Retry", after=100)
         await world.until(lambda: not store.pending_instructions(), "carried out")
-        again = row_of(world, "a")
+        again = world.known_row("a")
         assert (again.not_before, again.attempt) == (row.not_before, 1)
         assert [(check.state, check.retries) for check in again.checks] == [(CheckState.RETRY, 1)]
+
+
+async def test_a_rejection_while_it_drains_deactivates_it_once_its_pods_are_gone(store: Store) -> None:
+    async with World(store) as world:
+        world.configure(with_checks("dataset-cached"))
+        await world.submit(train_job("a", 4, seconds=600))
+        await world.until_state("a", State.RESERVED)
+        world.answer("a", "dataset-cached", "Ready")
+        await world.until_state("a", State.RUNNING)
+        world.answer("a", "dataset-cached", "Retry", after=600)
+        await world.until_state("a", State.DRAINING)
+        world.answer("a", "dataset-cached", "Rejected", message="no such dataset")
+        await world.until(lambda: not store.pending_instructions(), "carried out")
+        row = world.known_row("a")
+        assert (row.state, row.after_drain, row.not_before) == (State.DRAINING, State.DEACTIVATED, None)
+        row = await world.until_state("a", State.DEACTIVATED)
+        assert row.reason == "AdmissionCheck"
+        assert "check dataset-cached rejected it (no such dataset)" in row.message
+        await world.until(lambda: "Deactivated" in world.events("a"), "told")
+        assert world.charged() == 0
 
 
 @pytest.mark.parametrize("state", ["Ready", "Retry", "Rejected"])

@@ -47,7 +47,7 @@ def behind_its_back(world: World, yaml: str) -> None:
 
 async def test_a_plan_by_an_old_configuration_is_taken_back_and_made_anew(store: Store) -> None:
     async with World(store) as world:
-        await world.until(lambda: world.controller and world.controller.term and world.controller.term.ready)
+        await world.until_ready()
         term = world.controller.term  # type: ignore[union-attr]
         behind_its_back(world, LESS)
         await world.submit(train_job("big", 4))

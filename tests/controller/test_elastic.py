@@ -72,8 +72,7 @@ async def test_it_grows_when_there_is_quota_and_shrinks_as_its_pods_go(store: St
             return row is not None and row.reason == "WaitingForQuota" and len(world.pods("e")) == 6
 
         await world.until(proved(waits), "four more are made, and wait")
-        row = world.row("e")
-        assert row is not None
+        row = world.known_row("e")
         assert row.state is State.RUNNING
         assert "4 more pods wait: 4 nvidia.com/gpu short" in row.message
         assert (len(through(world, "e")), states(store, "e")) == (2, {"reserved": 4})
@@ -104,12 +103,11 @@ async def test_why_it_can_not_grow_is_kept_true_while_it_runs(store: Store) -> N
         await world.until(lambda: len(through(world, "e")) == 2, "two pods")
         await ask(world, "e", 6)
         before = "Runs on at its size, 4 more pods wait: 8 nvidia.com/gpu short"
-        await world.until(lambda: (row := world.row("e")) is not None and row.message.startswith(before), "it waits")
+        await world.until(lambda: world.known_row("e").message.startswith(before), "it waits")
         await world.user.delete(JOBS, "ns", "goes")
         after = "Runs on at its size, 4 more pods wait: 4 nvidia.com/gpu short"
-        await world.until(lambda: (row := world.row("e")) is not None and row.message.startswith(after), "it is told")
-        row = world.row("e")
-        assert row is not None
+        await world.until(lambda: world.known_row("e").message.startswith(after), "it is told")
+        row = world.known_row("e")
         body = store.explanation(row.uid)
         assert body is not None
         assert (body["blockers"][0]["missing"], body["reason"]) == (4, row.reason)
@@ -124,12 +122,11 @@ async def test_who_waits_behind_pods_that_are_asked_for_is_told_whose_they_are(s
         await world.submit(batch_job("stays", 2, seconds=3000), JOBS)
         await world.until_state("stays", State.RUNNING)
         await ask(world, "e", 8)
-        await world.until(lambda: (row := world.row("e")) is not None and row.reason == "WaitingForQuota", "it waits")
+        await world.until(lambda: world.known_row("e").reason == "WaitingForQuota", "it waits")
         await world.clock.advance(2)
         await world.submit(batch_job("behind", 1, seconds=3000), JOBS)
         await world.until(lambda: (row := world.row("behind")) is not None and row.reason == "NotEvaluated", "behind")
-        row = world.row("behind")
-        assert row is not None
+        row = world.known_row("behind")
         body = store.explanation(row.uid)
         assert body is not None
         assert [blocker["holders"] for blocker in body["blockers"] if blocker["type"] == "AheadInQueue"] == [["ns/e"]]
@@ -146,7 +143,7 @@ async def test_a_restart_in_between_loses_nothing_and_lets_nobody_through(store:
         await world.until(lambda: len(world.pods("e")) == 5, "two more are made")
         await world.kill()
         await world.start()
-        await world.until(lambda: (row := world.row("e")) is not None and row.reason == "WaitingForQuota", "it waits")
+        await world.until(lambda: world.known_row("e").reason == "WaitingForQuota", "it waits")
         assert len(through(world, "e")) == 3
         await ask(world, "other", 2)
         await world.until(lambda: len(through(world, "e")) >= 4, "let through one by one")
@@ -161,7 +158,7 @@ async def test_it_is_evicted_whole_and_comes_back_at_the_size_it_asks_for(store:
         await world.submit(elastic("e", 2), JOBS)
         await world.until(lambda: len(through(world, "e")) == 2, "two pods")
         await ask(world, "e", 9)
-        await world.until(lambda: (row := world.row("e")) is not None and row.reason == "ExceedsMaxQuota", "too many")
+        await world.until(lambda: world.known_row("e").reason == "ExceedsMaxQuota", "too many")
         await ask(world, "e", 4)
         await world.until(lambda: len(through(world, "e")) == 4, "four pods")
         await world.submit(train_job("high", 4, high=True))
@@ -198,9 +195,9 @@ async def test_without_its_annotation_it_stays_as_it_is_and_its_pods_are_still_r
         await world.submit(elastic("e", 2), JOBS)
         await world.until(lambda: len(through(world, "e")) == 2, "two pods")
         await ask(world, "e", 9)
-        await world.until(lambda: (row := world.row("e")) is not None and row.reason == "ExceedsMaxQuota", "too many")
+        await world.until(lambda: world.known_row("e").reason == "ExceedsMaxQuota", "too many")
         await mark(world, "e", None)
-        await world.until(lambda: (row := world.row("e")) is not None and row.reason == "", "asks for no more")
+        await world.until(lambda: world.known_row("e").reason == "", "asks for no more")
         gone = through(world, "e")[0]["metadata"]
         await world.user.delete(PODS, "ns", gone["name"])
 

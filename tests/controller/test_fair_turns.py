@@ -23,27 +23,22 @@ spec: {starvation: {after: 60s}}
 """
 
 
-def with_limits(limits: dict[str, Any], within: str = "LowerPriority") -> str:
+def with_limits(limits: dict[str, Any]) -> str:
     return CONFIGURATION.replace(
         "  namespaceSelector: {}\n", f"  namespaceSelector: {{}}\n  limits: {json.dumps(limits)}\n"
     )
 
 
-async def begun(world: World) -> None:
-    await world.until(lambda: world.controller and world.controller.term and world.controller.term.ready)
-
-
 async def test_one_user_waits_for_the_own_limit_and_another_starts_past_it(store: Store) -> None:
     async with World(store) as world:
         world.configure(with_limits({"perUser": {"running": 1}}))
-        await begun(world)
+        await world.until_ready()
         await world.submit(train_job("a1", 1, seconds=60, user="ann"))
         await world.until_state("a1", State.RUNNING)
         await world.submit(train_job("a2", 1, user="ann"))
         await world.submit(train_job("b1", 1, seconds=90, user="bob"))
         await world.until_state("b1", State.RUNNING)
-        row = world.row("a2")
-        assert row is not None
+        row = world.known_row("a2")
         assert (row.state, row.reason) == (State.WAITING, "LimitReached")
         assert row.message == "limit of user ann in queue team: 1 of at most 1 running, this would be 1 more"
         await world.until_state("a2", State.RUNNING)
@@ -54,7 +49,7 @@ async def test_one_user_waits_for_the_own_limit_and_another_starts_past_it(store
 async def test_a_group_of_users_shares_its_limit(store: Store) -> None:
     async with World(store) as world:
         world.configure(with_limits({"perGroup": {"resources": {"nvidia.com/gpu": "8"}}}))
-        await begun(world)
+        await world.until_ready()
         for name, user in (("a", "ann"), ("b", "bob"), ("c", "cem")):
             await world.submit(train_job(name, 1, seconds=600, user=user, user_groups="vision,system:authenticated"))
             await world.clock.run_until(lambda name=name: world.row(name), 10)  # type: ignore[misc]
@@ -62,25 +57,22 @@ async def test_a_group_of_users_shares_its_limit(store: Store) -> None:
         await world.until_state("d", State.RUNNING)
         states = {name: world.state(name) for name in "abc"}
         assert states == {"a": State.RUNNING, "b": State.RUNNING, "c": State.WAITING}
-        row = world.row("c")
-        assert row is not None
+        row = world.known_row("c")
         assert "limit of group vision in queue team: 8 of at most 8" in row.message
 
 
 async def test_a_job_is_preempted_only_after_its_minimum_run_time(store: Store) -> None:
     async with World(store) as world:
         world.configure(with_limits({"minRunTime": "100s"}))
-        await begun(world)
+        await world.until_ready()
         await world.submit(train_job("low", 4, seconds=1000))
         row = await world.until_state("low", State.RUNNING)
         assert row.admission is not None
         admitted = row.admission.admission.admitted
         await world.submit(train_job("high", 4, high=True))
         await world.until_state("high", State.RUNNING, within=400)
-        again = world.row("low")
-        high = world.row("high")
-        assert again is not None
-        assert high is not None
+        again = world.known_row("low")
+        high = world.known_row("high")
         assert high.admission is not None
         waited = (high.admission.admission.admitted - admitted) / 1_000_000
         assert 100 <= waited <= 140
@@ -91,7 +83,7 @@ async def test_a_job_is_preempted_only_after_its_minimum_run_time(store: Store) 
 async def test_a_checkpoint_ends_the_grace_and_disturbs_nobody(store: Store, kind: Resource) -> None:
     async with World(store) as world:
         world.configure(with_limits({"checkpointGrace": "1h"}))
-        await begun(world)
+        await world.until_ready()
         job = train_job("low", 4, seconds=10_000) if kind == TRAIN_JOBS else elastic_job("low", 4, seconds=10_000)
         await world.submit(job, kind)
         before = await world.until_state("low", State.RUNNING)
@@ -107,8 +99,7 @@ async def test_a_checkpoint_ends_the_grace_and_disturbs_nobody(store: Store, kin
         patch = {"metadata": {"annotations": {"queue-manager.io/checkpointed-at": world.clock.now().isoformat()}}}
         await world.user.patch(kind, "ns", "low", patch, PatchType.MERGE)
         await world.until_state("high", State.RUNNING)
-        after = world.row("low")
-        assert after is not None
+        after = world.known_row("low")
         assert after.attempt == before.attempt
         assert world.admissions("low") == 1
         assert "Preempted" in world.events("low") or "Evicted" in world.events("low")
@@ -118,7 +109,7 @@ async def test_a_gang_starts_within_the_bound_in_a_stream_of_small_jobs(store: S
     """16 one-GPU jobs run and as many wait, each for at most 100 s; the gang wants all 16 GPUs."""
     async with World(store) as world:
         world.configure(CONFIGURATION + STARVATION)
-        await begun(world)
+        await world.until_ready()
         number = 0
 
         async def refill() -> None:

@@ -33,8 +33,7 @@ async def test_a_second_gang_waits_with_numbers_and_follows_the_first(store: Sto
         await world.until_state("a", State.RUNNING)
         await world.submit(train_job("b", 2))
         await world.until(lambda: world.state("b") and world.row("b").reason == "WaitingForQuota")  # type: ignore[union-attr]
-        row = world.row("b")
-        assert row is not None
+        row = world.known_row("b")
         assert "4 nvidia.com/gpu short" in row.message
         assert world.charged() == 12
         await world.until_state("b", State.RUNNING)
@@ -88,8 +87,7 @@ async def test_an_unknown_queue_is_named_and_the_job_starts_once_the_queue_exist
         job["metadata"]["labels"]["queue-manager.io/queue"] = "nobody"
         await world.submit(job)
         await world.until(lambda: world.state("a") is not None)
-        row = world.row("a")
-        assert row is not None
+        row = world.known_row("a")
         assert (row.state, row.reason) == (State.WAITING, "UnknownQueue")
         assert 'no local queue "nobody"' in row.message
         world.configure(
@@ -166,8 +164,7 @@ async def test_the_numbers_of_an_explanation_stay_true_while_its_reason_stays_th
         await world.until(lambda: world.row("c") and "needs 16, 0 free" in world.row("c").message)  # type: ignore[union-attr]
         await world.until_state("a", State.FINISHED)
         await world.clock.advance(3)
-        row = world.row("c")
-        assert row is not None
+        row = world.known_row("c")
         assert "8 nvidia.com/gpu short" in row.message
         assert "needs 16, 8 free" in row.message
         explanation = store.explanation(row.uid)

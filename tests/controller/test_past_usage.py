@@ -77,7 +77,7 @@ async def test_what_a_new_controller_reads_is_what_the_old_one_knew(store: Store
         known = engine.history()["team"]["nvidia.com/gpu"]
         await world.kill()
         await world.start()
-        await world.until(lambda: world.controller and world.controller.term and world.controller.term.ready)
+        await world.until_ready()
         read = world.controller.term.picture.engine.history()["team"]["nvidia.com/gpu"]
         assert known >> UNIT_BITS == 2
         assert abs(read - known) < 1 << (UNIT_BITS - 10)

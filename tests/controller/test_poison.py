@@ -17,7 +17,7 @@ from tests.controller.world import World, batch_job, train_job
 
 
 async def ready(world: World) -> Term:
-    await world.until(lambda: world.controller and world.controller.term and world.controller.term.ready)
+    await world.until_ready()
     assert world.controller is not None
     assert world.controller.term is not None
     return world.controller.term
@@ -106,8 +106,7 @@ async def test_more_pods_than_can_be_counted_are_told(store: Store) -> None:
         await world.submit(job_set(3, 2_000_000_000), JOB_SETS)
         await world.clock.advance(1)
         await goes_on(world, term)
-        row = world.row("many")
-        assert row is not None
+        row = world.known_row("many")
         assert row.state is State.HELD
         assert "pods" in row.message
 

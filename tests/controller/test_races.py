@@ -125,8 +125,7 @@ async def test_a_refusal_of_an_earlier_start_does_not_hit_the_next_one(store: St
     async with World(store) as world:
         await world.submit(train_job("a", 4, seconds=60))
         await world.until_state("a", State.RUNNING)
-        row = world.row("a")
-        assert row is not None
+        row = world.known_row("a")
         await world.submit(train_job("high", 4, high=True, seconds=10))
         await world.until_state("a", State.DRAINING)
         term_of(world).reconciler.reports.refused(row.uid, "late news of the first start")

@@ -8,15 +8,9 @@ import pytest
 
 from queue_manager.cluster.port import JOBS, PODS, PatchType
 from queue_manager.cluster.simulated.objects import with_condition, write_status
-from queue_manager.store.records import State, Wish, WorkloadRow
+from queue_manager.store.records import State, Wish
 from queue_manager.store.store import Store
 from tests.controller.world import CONFIGURATION, World, batch_job, settings, train_job
-
-
-def row_of(world: World, name: str) -> WorkloadRow:
-    row = world.row(name)
-    assert row is not None
-    return row
 
 
 def lose_readiness(world: World, name: str) -> None:
@@ -52,9 +46,9 @@ async def test_a_gang_that_never_gets_ready_is_evicted_backs_off_and_is_deactiva
         assert (row.admission.cause, row.admission.underlying) == ("PodsReadyTimeout", "WaitForStart")
         assert row.not_before == row.admission.evicted_at + timedelta(seconds=10)
         row = await world.until_state("a", State.WAITING)
-        await world.until(lambda: row_of(world, "a").reason == "Backoff", "backs off")
-        assert row_of(world, "a").requeues == 1
-        assert "not all its pods were ready within 1m" in row_of(world, "a").message
+        await world.until(lambda: world.known_row("a").reason == "Backoff", "backs off")
+        assert world.known_row("a").requeues == 1
+        assert "not all its pods were ready within 1m" in world.known_row("a").message
         assert world.charged() == 0
         # --- twice as long the second time
         row = await world.until_state("a", State.RUNNING)
@@ -93,7 +87,7 @@ async def test_the_pause_between_tries_never_exceeds_the_greatest(store: Store) 
         pauses = []
         for attempt in range(1, 5):
             await world.until(
-                lambda attempt=attempt: row_of(world, "a").attempt == attempt if world.row("a") else False
+                lambda attempt=attempt: world.known_row("a").attempt == attempt if world.row("a") else False
             )
             row = await world.until_state("a", State.DRAINING)
             assert row.admission is not None
@@ -108,9 +102,9 @@ async def test_a_job_whose_pods_get_ready_in_time_is_left_alone(store: Store) ->
         world.configure(settings("60s"))
         await world.submit(train_job("a", 4, seconds=600, ready_after="50s"))
         await world.until_state("a", State.RUNNING)
-        await world.until(lambda: row_of(world, "a").admission.ready_at is not None, "ready")  # type: ignore[union-attr]
+        await world.until(lambda: world.known_row("a").admission.ready_at is not None, "ready")  # type: ignore[union-attr]
         await world.clock.advance(300)
-        assert row_of(world, "a").state is State.RUNNING
+        assert world.known_row("a").state is State.RUNNING
         row = await world.until_state("a", State.FINISHED, within=900)
         assert (row.attempt, row.requeues) == (1, 0)
 
@@ -121,7 +115,7 @@ async def test_without_waiting_for_readiness_nobody_goes(store: Store) -> None:
         await world.submit(train_job("a", 4, seconds=600, ready_after="never"))
         await world.until_state("a", State.RUNNING)
         await world.clock.advance(500)
-        assert row_of(world, "a").state is State.RUNNING
+        assert world.known_row("a").state is State.RUNNING
 
 
 async def test_a_pod_that_is_not_ready_again_for_too_long_ends_the_admission(store: Store) -> None:
@@ -129,16 +123,16 @@ async def test_a_pod_that_is_not_ready_again_for_too_long_ends_the_admission(sto
         world.configure(settings("60s", recovery="100s"))
         await world.submit(train_job("a", 2, seconds=6000))
         await world.until(
-            lambda: world.row("a") and row_of(world, "a").admission and row_of(world, "a").admission.ready_at
+            lambda: world.row("a") and world.known_row("a").admission and world.known_row("a").admission.ready_at
         )  # type: ignore[union-attr]
         await world.clock.advance(500)
         lose_readiness(world, "a")
-        await world.until(lambda: row_of(world, "a").admission.unready_at is not None)  # type: ignore[union-attr]
+        await world.until(lambda: world.known_row("a").admission.unready_at is not None)  # type: ignore[union-attr]
         await world.clock.advance(90)
         regain_readiness(world, "a")
-        await world.until(lambda: row_of(world, "a").admission.unready_at is None)  # type: ignore[union-attr]
+        await world.until(lambda: world.known_row("a").admission.unready_at is None)  # type: ignore[union-attr]
         await world.clock.advance(500)
-        assert row_of(world, "a").state is State.RUNNING
+        assert world.known_row("a").state is State.RUNNING
         lose_readiness(world, "a")
         row = await world.until_state("a", State.DRAINING)
         assert row.admission is not None
@@ -146,7 +140,7 @@ async def test_a_pod_that_is_not_ready_again_for_too_long_ends_the_admission(sto
         assert row.admission.unready_at is not None
         assert (row.admission.cause, row.admission.underlying) == ("PodsReadyTimeout", "WaitForRecovery")
         assert row.admission.evicted_at - row.admission.unready_at >= timedelta(seconds=100)
-        await world.until(lambda: row_of(world, "a").attempt == 2, "it comes back")
+        await world.until(lambda: world.known_row("a").attempt == 2, "it comes back")
 
 
 @pytest.mark.parametrize("dies_at", [1.0, 30.0, 59.9, 60.5, 62.0, 68.0, 75.0])
@@ -202,12 +196,12 @@ async def test_a_suspension_by_its_user_begins_anew(store: Store) -> None:
         await world.user.patch(JOBS, "ns", "j", {"spec": {"suspend": True}}, PatchType.MERGE)
         await world.until_state("j", State.HELD)
         await world.clock.advance(300)
-        assert row_of(world, "j").state is State.HELD
+        assert world.known_row("j").state is State.HELD
         await world.user.patch(JOBS, "ns", "j", {"spec": {"suspend": False}}, PatchType.MERGE)
         row = await world.until_state("j", State.RUNNING)
         assert row.attempt == 2
-        await world.until(lambda: row_of(world, "j").admission.ready_at is not None)  # type: ignore[union-attr]
-        assert row_of(world, "j").requeues == 0
+        await world.until(lambda: world.known_row("j").admission.ready_at is not None)  # type: ignore[union-attr]
+        assert world.known_row("j").requeues == 0
 
 
 async def test_a_shorter_timeout_holds_for_what_runs_already(store: Store) -> None:
@@ -233,10 +227,10 @@ async def test_the_place_after_a_timeout_is_that_of_the_eviction_or_of_the_creat
         await world.submit(train_job("b", 4, seconds=6000))
         await world.submit(train_job("high", 4, seconds=30, high=True))
         await world.until_state("high", State.RUNNING)
-        assert row_of(world, "a").attempt == 1
+        assert world.known_row("a").attempt == 1
         await world.until_state("high", State.FINISHED)
-        await world.until(lambda: row_of(world, "a").attempt == 2 or row_of(world, "b").attempt == 1, "one starts")
-        assert ("a" if row_of(world, "a").attempt == 2 else "b") == first
+        await world.until(lambda: world.known_row("a").attempt == 2 or world.known_row("b").attempt == 1, "one starts")
+        assert ("a" if world.known_row("a").attempt == 2 else "b") == first
 
 
 async def test_jobs_start_one_at_a_time_where_admission_is_blocked_until_pods_are_ready(store: Store) -> None:
@@ -247,11 +241,11 @@ async def test_jobs_start_one_at_a_time_where_admission_is_blocked_until_pods_ar
         await world.submit(train_job("b", 1, seconds=6000, ready_after="never"))
         await world.clock.advance(2)
         await world.submit(train_job("c", 1, seconds=6000))
-        await world.until(lambda: world.row("c") and row_of(world, "c").reason == "WaitingForPodsReady")
+        await world.until(lambda: world.row("c") and world.known_row("c").reason == "WaitingForPodsReady")
         await world.clock.advance(10)
         assert (world.state("b"), world.state("c")) == (State.WAITING, State.WAITING)
         row = await world.until_state("b", State.RUNNING)
-        first = row_of(world, "a").admission
+        first = world.known_row("a").admission
         assert first is not None
         assert first.ready_at is not None
         assert row.admission is not None
@@ -274,7 +268,7 @@ async def test_once_jobs_have_to_start_one_at_a_time_those_that_are_ready_alread
         world.configure(settings("1h").replace('{"timeout"', '{"blockAdmission": true, "timeout"'))
         await world.submit(train_job("b", 1, seconds=6000))
         await world.until_state("b", State.RUNNING, within=5)
-        assert row_of(world, "a").admission.ready_at is not None  # type: ignore[union-attr]
+        assert world.known_row("a").admission.ready_at is not None  # type: ignore[union-attr]
 
 
 async def test_counts_are_shown_as_metrics(store: Store) -> None:

@@ -149,8 +149,7 @@ class World:
 
     def ask(self, name: str, wish: Wish, *, reason: str = "because", **arguments: Any) -> int:
         """What the API does when somebody asks something of a workload; a running controller hears of it."""
-        row = self.row(name)
-        assert row is not None
+        row = self.known_row(name)
         now = self.clock.now()
         id_ = self.store.instruct(row.uid, wish, arguments, who="eve", reason=reason, source="test", now=now)
         assert id_ is not None
@@ -174,6 +173,16 @@ class World:
         found = self.store.find_workloads("ns", name)
         return max(found, key=lambda row: row.created_at) if found else None
 
+    def known_row(self, name: str) -> WorkloadRow:
+        """The newest workload of that name, which is there."""
+        row = self.row(name)
+        assert row is not None, f"there is no workload {name}"
+        return row
+
+    async def until_ready(self) -> None:
+        """Lets time pass until the controller leads and has caught up."""
+        await self.until(lambda: self.controller and self.controller.term and self.controller.term.ready, "it leads")
+
     def state(self, name: str) -> State | None:
         """Its state."""
         row = self.row(name)
@@ -183,9 +192,7 @@ class World:
         """Lets time pass until the workload is in the state."""
         row = self.row(name)
         await self.until(lambda: self.state(name) is state, f"{name} {state}: {row}", within)
-        found = self.row(name)
-        assert found is not None
-        return found
+        return self.known_row(name)
 
     def pods(self, name: str = "") -> list[Object]:
         """Pods that have not ended, of one job (by name prefix) or all."""
