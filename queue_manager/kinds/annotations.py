@@ -42,8 +42,12 @@ TOPOLOGY_KEYS = {
 SLICE_TOPOLOGY = PREFIX + "slice-topology"
 SLICE_SIZE = PREFIX + "slice-size"
 MOST_SLICE_LAYERS = 3
-NOT_YET = tuple(PREFIX + name for name in ("spread-topology", "exclusive-topology", "balanced"))
-"""Keys of the contract that later versions act on; until then their user gets a warning."""
+SPREAD_TOPOLOGY = PREFIX + "spread-topology"
+EXCLUSIVE_TOPOLOGY = PREFIX + "exclusive-topology"
+JOB_SET_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+"""JobSet's own, on a JobSet or on the Job template of a replicated job."""
+EXCLUSIVE_KEYS = (EXCLUSIVE_TOPOLOGY, JOB_SET_EXCLUSIVE)
+BALANCED = PREFIX + "balanced"
 OTHERS = tuple(
     PREFIX + name
     for name in ("state", "message", "user", "user-groups", "checkpointed-at", "pod-group", "pod-group-size")
@@ -51,7 +55,7 @@ OTHERS = tuple(
 OWN = (PLACEMENT, OVERRIDES, ORIGINAL, REBUILT)
 KNOWN = (
     *(*TOPOLOGY_KEYS, SLICE_TOPOLOGY, SLICE_SIZE, PODSET_GROUP, MIN_COUNT, MAX_RUN_TIME, ELASTIC),
-    *(*NOT_YET, *OTHERS, *OWN),
+    *(SPREAD_TOPOLOGY, EXCLUSIVE_TOPOLOGY, BALANCED, *OTHERS, *OWN),
 )
 KNOWN_LABELS = (QUEUE_LABEL, PRIORITY_CLASS_LABEL, MANAGED_LABEL, PREFIX + "pod-group")
 
@@ -88,13 +92,14 @@ def topology_request(metadata: View) -> TopologyRequest | None:
     """The topology wish of these annotations, None without one. Raises Unresolvable on a bad or contradictory value."""
     found = [key for key in TOPOLOGY_KEYS if key in metadata["annotations"].mapping()]
     layers = slice_layers(metadata)
+    balanced = is_balanced(metadata)
     if not found:
         return TopologyRequest(TopologyMode.UNCONSTRAINED, "", layers) if layers else None
     field = annotation(metadata, found[0])
     if len(found) > 1:
         raise Unresolvable("BadAnnotation", field.path, f"{field.path} can't stand beside {found[1]}")
     try:
-        return replace(_topology(found[0], field.text()), slices=layers)
+        return replace(_topology(found[0], field.text()), slices=layers, balanced=balanced)
     except BadValue as error:
         raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
 
@@ -117,6 +122,27 @@ def slice_layers(metadata: View) -> tuple[SliceLayer, ...]:
     except BadValue as error:
         raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
     return tuple(map(SliceLayer, keys, counts))
+
+
+def is_balanced(metadata: View) -> bool:
+    """Whether the domains that the pods need several of take equal parts. Raises Unresolvable."""
+    field = annotation(metadata, BALANCED)
+    if not field.given:
+        return False
+    if field.text() != "true":
+        raise Unresolvable("BadAnnotation", field.path, f"{field.path} must be true, not {field.text()!r}")
+    given = metadata["annotations"].mapping()
+    if REQUIRED_TOPOLOGY not in given and PREFERRED_TOPOLOGY not in given:
+        message = f"{field.path} needs {PREFERRED_TOPOLOGY} or {REQUIRED_TOPOLOGY} beside it"
+        raise Unresolvable("BadAnnotation", field.path, message)
+    return True
+
+
+def parse_level(text: str) -> str:
+    """A node label key. Raises BadValue."""
+    if not _LABEL_KEY.fullmatch(text):
+        raise BadValue(f"must be a node label key such as topology/rack, not {text!r}")
+    return text
 
 
 def parse_levels(text: str) -> list[str]:
@@ -217,9 +243,7 @@ def _topology(key: str, value: str) -> TopologyRequest:
         if value != "true":
             raise BadValue(f"must be true, not {value!r}")
         return TopologyRequest(mode)
-    if not _LABEL_KEY.fullmatch(value):
-        raise BadValue(f"must be a node label key such as topology/rack, not {value!r}")
-    return TopologyRequest(mode, value)
+    return TopologyRequest(mode, parse_level(value))
 
 
 def validate(obj: Object, lookup: Lookup | None = None) -> list[Finding]:
@@ -279,6 +303,7 @@ def _annotations(metadata: View, obj: Object, *, template: bool) -> list[Finding
     if not findings:
         try:
             slice_layers(metadata)
+            is_balanced(metadata)
         except Unresolvable as error:
             findings.append(Finding(error.field, error.message.removeprefix(f"{error.field} ")))
     wishes = [key for key in TOPOLOGY_KEYS if key in annotations]
@@ -293,6 +318,8 @@ def _annotation(field: View, key: str, obj: Object, *, template: bool) -> Findin
         value = field.text()
         if key in TOPOLOGY_KEYS:
             _topology(key, value)
+        elif key in (SPREAD_TOPOLOGY, EXCLUSIVE_TOPOLOGY):
+            parse_level(value)
         elif key == SLICE_TOPOLOGY:
             parse_levels(value)
         elif key == SLICE_SIZE:
@@ -309,8 +336,9 @@ def _annotation(field: View, key: str, obj: Object, *, template: bool) -> Findin
             raise BadValue(f"must be a name of at most 63 characters, not {value!r}")
     except BadValue as error:
         return Finding(field.path, str(error))
-    if key in NOT_YET:
-        return Finding(field.path, "is not acted on yet", Severity.WARNING)
+    if key == SPREAD_TOPOLOGY and obj.get("kind") == "Job":
+        message = "has no effect: a Job is one replica; topologySpreadConstraints of its pod template spread pods"
+        return Finding(field.path, message, Severity.WARNING)
     if key in (QUEUE_LABEL, PRIORITY_CLASS_LABEL):
         return Finding(field.path, "is a label, not an annotation", Severity.WARNING)
     if key not in KNOWN:

@@ -24,6 +24,7 @@ from queue_manager.kinds.kind import (
 from queue_manager.kinds.limit_ranges import namespace_defaults
 from queue_manager.kinds.suspending import Suspending
 from queue_manager.kinds.template_edit import Record
+from queue_manager.kinds.wishes import wishes_of, with_wishes
 
 POD_SET = "main"
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
@@ -45,10 +46,12 @@ class JobKind(Suspending):
         pod_set = pod_template.with_count(shape, width(original), reclaimed=finished_width(original))
         elastic = _is_elastic(obj, original)
         min_count = None if elastic else keys.min_count(original["metadata"])
+        wishes = wishes_of(original["metadata"])
         pod_set = replace(pod_set, min_count=min_count, elastic=elastic)
+        pod_set = with_wishes(pod_set, 0, wishes, original.at(*TEMPLATE, "metadata"))
         return Resolved(
             pod_groups=(PodGroup(POD_SET, (pod_set,)),),
-            topology=keys.topology_request(original["metadata"]),
+            topology=wishes.topology,
             inputs=dict(defaults.inputs),
             pod_priority_class=shape.priority_class,
         )

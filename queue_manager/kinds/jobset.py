@@ -24,6 +24,7 @@ from queue_manager.kinds.patches import Operation
 from queue_manager.kinds.replicated_jobs import JOB_SET_NAME
 from queue_manager.kinds.suspending import Suspending
 from queue_manager.kinds.template_edit import Record
+from queue_manager.kinds.wishes import wishes_of
 
 
 class JobSetKind(Suspending):
@@ -36,9 +37,9 @@ class JobSetKind(Suspending):
     def resolve(self, obj: Object, lookup: Lookup) -> Resolved:
         """As in `Kind.resolve`."""
         defaults = namespace_defaults(lookup, obj["metadata"].get("namespace", ""))
-        topology = keys.topology_request(View(obj)["metadata"])
+        wishes = wishes_of(View(obj)["metadata"])
         spec = View(_original(obj))["spec"]
-        return replicated_jobs.resolve(spec, defaults, self.reclaimable(obj, lookup), topology, {})
+        return replicated_jobs.resolve(spec, defaults, self.reclaimable(obj, lookup), wishes, {})
 
     @patches.guarded
     def next_start(self, obj: Object, placement: Placement, lookup: Lookup, *, refused: str = "") -> Step:

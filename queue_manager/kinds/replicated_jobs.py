@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from queue_manager.cluster.port import JOBS, Object
-from queue_manager.engine.workload import PodGroup, TopologyRequest
+from queue_manager.engine.workload import PodGroup
 from queue_manager.kinds import pod_template, stages
 from queue_manager.kinds.fields import View, condition, is_controlled_by, status_of, told
 from queue_manager.kinds.kind import Lookup, Placement, Resolved, Unresolvable
 from queue_manager.kinds.limit_ranges import Defaults
+from queue_manager.kinds.wishes import Wishes, with_wishes
 
 JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
 REPLICATED_JOB_NAME = "jobset.sigs.k8s.io/replicatedjob-name"
@@ -79,20 +80,25 @@ def resolve(
     spec: View,
     defaults: Defaults,
     reclaimed: Mapping[str, int],
-    topology: TopologyRequest | None,
+    wishes: Wishes,
     inputs: Mapping[str, str],
 ) -> Resolved:
-    """One gang of all pod sets of a JobSet spec; `inputs` are objects it was made from. Raises Unresolvable."""
+    """One gang of all pod sets of a JobSet spec; `wishes` are those of the whole job, `inputs` objects it was made
+    from. Raises Unresolvable."""
     jobs = replicated_jobs(spec)
     spans = stages.intervals({job.name: job.depends_on for job in jobs}, spec["replicatedJobs"].path)
     shapes = [pod_template.pod_shape(job.template, job.name, defaults, job.group_claims, job.replicas) for job in jobs]
-    pod_sets = tuple(
+    counted = (
         pod_template.with_count(shape, job.count, spans[job.name], reclaimed.get(job.name, 0))
         for job, shape in zip(jobs, shapes, strict=True)
     )
+    pod_sets = tuple(
+        with_wishes(pod_set, job.pods_per_job, wishes, job.template["metadata"], job.view.at("template", "metadata"))
+        for job, pod_set in zip(jobs, counted, strict=True)
+    )
     return Resolved(
         pod_groups=(PodGroup(GROUP, pod_sets),),
-        topology=topology,
+        topology=wishes.topology,
         inputs={**inputs, **defaults.inputs},
         pod_priority_class=next((shape.priority_class for shape in shapes if shape.priority_class), ""),
     )

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from queue_manager.cluster.port import JOB_SETS, TRAIN_JOBS, Object
-from queue_manager.engine.workload import TopologyRequest
 from queue_manager.kinds import annotations as keys
 from queue_manager.kinds import patches, replicated_jobs
 from queue_manager.kinds.fields import View, is_controlled_by, status_of, suspended, told
@@ -35,6 +34,7 @@ from queue_manager.kinds.trainer_runtime import (
     job_set_spec,
     may_have_changed,
 )
+from queue_manager.kinds.wishes import Wishes, wishes_of
 
 
 class TrainJobKind(Suspending):
@@ -54,23 +54,37 @@ class TrainJobKind(Suspending):
         spec = job_set_spec(obj, runtime, api, without_ours=patch_entry(obj, api).recorded)
         _refuse_pod_group_policy(runtime, spec)
         defaults = namespace_defaults(lookup, obj["metadata"].get("namespace", ""))
-        topology, messages = self._topology(obj, runtime)
+        wishes, messages = self._wishes(obj, runtime)
         resolved = replicated_jobs.resolve(
-            spec, defaults, self.reclaimable(obj, lookup), topology, {runtime.name: runtime.identity}
+            spec, defaults, self.reclaimable(obj, lookup), wishes, {runtime.name: runtime.identity}
         )
         return Resolved(resolved.pod_groups, resolved.topology, resolved.inputs, resolved.pod_priority_class, messages)
 
-    def _topology(self, obj: Object, runtime: Runtime) -> tuple[TopologyRequest | None, tuple[str, ...]]:
-        """The admin's wish on the runtime, else the job's; a job may replace it where the settings allow that."""
-        policy = keys.topology_request(runtime.view["metadata"])
-        own = keys.topology_request(View(obj)["metadata"])
-        if policy is None or own is None or own == policy:
-            return policy or own, ()
-        key = next(key for key, mode in keys.TOPOLOGY_KEYS.items() if mode is own.mode)
+    def _wishes(self, obj: Object, runtime: Runtime) -> tuple[Wishes, tuple[str, ...]]:
+        """The admin's wishes on the runtime, else the job's; a job may replace those that the settings allow it to."""
+        template = runtime.view.at("spec", "template", "metadata")
+        policy, own = wishes_of(runtime.view["metadata"], template), wishes_of(View(obj)["metadata"])
+        messages: list[str] = []
+        topology = policy.topology or own.topology
+        if policy.topology is not None and own.topology is not None and own.topology != policy.topology:
+            says = f"{policy.topology.mode} {policy.topology.level}"
+            key = next((k for k, mode in keys.TOPOLOGY_KEYS.items() if mode is own.topology.mode), keys.SLICE_TOPOLOGY)
+            topology = own.topology if self._may_say(obj, runtime, key, says, messages) else policy.topology
+        levels = []
+        pairs = ((policy.spread, own.spread), (policy.exclusive, own.exclusive))
+        for key, (admins, jobs) in zip((keys.SPREAD_TOPOLOGY, keys.EXCLUSIVE_TOPOLOGY), pairs, strict=True):
+            differs_here = admins and jobs and admins != jobs
+            may = not differs_here or self._may_say(obj, runtime, key, admins, messages)
+            levels.append(jobs if differs_here and may else admins or jobs)
+        return Wishes(topology, *levels), tuple(messages)
+
+    def _may_say(self, obj: Object, runtime: Runtime, key: str, says: str, messages: list[str]) -> bool:
+        """Whether a job may replace what the runtime `says` with its own annotation; a message where it may not."""
         if key.removeprefix(PREFIX) in self.may_override or key in self.may_override:
-            return own, ()
+            return True
         path = keys.annotation(View(obj)["metadata"], key).path
-        return policy, (f"{path} is not followed: {runtime.name} says {policy.mode} {policy.level}",)
+        messages.append(f"{path} is not followed: {runtime.name} says {says}")
+        return False
 
     @patches.guarded
     def suspend_on_create(self, obj: Object, lookup: Lookup) -> list[Object]:

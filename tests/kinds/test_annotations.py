@@ -103,7 +103,6 @@ def test_pod_template_is_named() -> None:
     ("key", "message"),
     [
         ("required_topolgy", "is not known; did you mean queue-manager.io/required-topology?"),
-        ("spread_topology", "is not acted on yet"),
         ("queue", "is a label, not an annotation"),
         ("podset_group", "has a meaning on pod templates only"),
     ],
