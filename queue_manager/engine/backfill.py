@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from queue_manager.engine.flavors import Assignment, Mode
-from queue_manager.engine.holds import UNKNOWN, StarvingHold, Target, end_of
-from queue_manager.engine.nominate import Nominator
+from queue_manager.engine.holds import INFINITE, UNKNOWN, StarvingHold, Target, end_of
+from queue_manager.engine.nominate import Nominator, standing_of
 from queue_manager.engine.pending import Group
-from queue_manager.engine.state import INFINITE, QueueState, Record, Standing, State
+from queue_manager.engine.records import QueueState, Record, Standing
+from queue_manager.engine.state import State
 from queue_manager.engine.tree import EMPTY, FUTURE, TreeNode
 
 
@@ -49,7 +50,7 @@ class HoldPlanner:
         self._state = state
         self._record = record
         self._queue = state.queue(record.workload.queue)
-        self._others = [hold for hold in state.starving.values() if hold.record.order < record.order]
+        self._others = [hold for hold in state.starving.by_uid.values() if hold.record.order < record.order]
         self._prepared = state.prepare(record.workload, self._queue)
         names = {option.flavor for need in self._prepared.needs for option in need.options if not option.refusal}
         flavors = state.configuration.flavors
@@ -160,8 +161,7 @@ class HoldPlanner:
         found = Nominator(self._state, self._record, self._prepared, preempt=False, heed=False).nominate()
         if found.mode < Mode.DEFERRED:
             return None
-        standing = Standing(self._queue.name, found.assignment.charge, found.occupancy)
-        return Found(0, found.assignment, standing)
+        return Found(0, found.assignment, standing_of(found, found.places))
 
     def _kept(self, target: Target) -> Found | None:
         """Whether it fits where it was planned before."""

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.flavors import Choice, Mode
 from queue_manager.engine.limits import LimitHit
-from queue_manager.engine.nominate import Nomination, Nominator, usable
+from queue_manager.engine.nominate import Nominator
+from queue_manager.engine.nomination import Nomination, usable
 from queue_manager.engine.prepared import Prepared
-from queue_manager.engine.state import Record, State
+from queue_manager.engine.records import Record
+from queue_manager.engine.state import State
 from queue_manager.engine.topology import Misfit
 from queue_manager.engine.tree import EMPTY, FUTURE, NOW, Shortage, TreeNode
 

@@ -11,12 +11,15 @@ from weakref import ref
 
 from queue_manager.engine.adopt import adopt
 from queue_manager.engine.configuration import Cell, Configuration, Node
+from queue_manager.engine.configure import configure
 from queue_manager.engine.decision import Admission, Plan, Waiting
 from queue_manager.engine.explain import Explainer
+from queue_manager.engine.growing import regrow
+from queue_manager.engine.records import Phase, Record
 from queue_manager.engine.replay import play_pass
 from queue_manager.engine.resize import growth_uid
 from queue_manager.engine.restore import charge_with, count_again, settle_places, shrunk_admission, stub
-from queue_manager.engine.state import Phase, Record, State
+from queue_manager.engine.state import State
 from queue_manager.engine.told import Told
 from queue_manager.engine.tree import NOW
 from queue_manager.engine.workload import PodGroup, Workload
@@ -52,7 +55,7 @@ class Engine:
     @_changes
     def configure(self, configuration: Configuration) -> None:
         """Replaces the configuration; running workloads stay charged even where they are over quota now."""
-        self._state.configure(configuration)
+        configure(self._state, configuration)
         self._state.settle_turns()
         self._final()
 
@@ -96,12 +99,12 @@ class Engine:
             record.workload = workload
             state.enqueue(record)
             state.count(record)
-            state.follow(record)
+            state.starving.follow(record)
             count_again(state, record)
             if saved and state.queue(workload.queue).limits.checkpoint_grace:
                 state.touch(record)  # it may be spared no longer
             state.watch_stop(record)
-            state.regrow(record)
+            regrow(state, record)
             if record.standing[NOW] != before:
                 self._ended(record)
         self._final()
@@ -146,7 +149,7 @@ class Engine:
         if draining:
             state.drain(record, evicted_by)
         state.watch_stop(record)
-        state.regrow(record)
+        regrow(state, record)
         self._final()
 
     @_changes
@@ -211,7 +214,7 @@ class Engine:
         workload has waited so long that room is kept for it. The caller should plan then. None if nothing does."""
         state = self._state
         times = [record.workload.not_before for record in state.backoff.values()]
-        return min([*times, *state.retries.values(), *(at for at, _ in state.due[:1])], default=None)
+        return min([*times, *state.retries.values(), *(at for at, _ in state.starving.due[:1])], default=None)
 
     @_changes
     def revoke(self, uids: Iterable[str] | None = None) -> None:
@@ -254,7 +257,7 @@ class Engine:
 
     def usage(self) -> Mapping[str, Mapping[Cell, int]]:
         """Charged amounts, draining included, by name of queue or cohort (what the subtree has charged) and cell."""
-        return self._state.totals(NOW)
+        return self._state.tree.totals(NOW)
 
     def charge_of(self, uid: str) -> Mapping[Cell, int]:
         """What the workload is charged now, draining included; {} when it waits or is not known."""

@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from queue_manager.engine.configuration import Cell, FairSharing, FairStrategy, PreemptionPolicy
-from queue_manager.engine.preemption import REASONS, Candidate, PreemptionSearch, Variant, Victim
+from queue_manager.engine.nomination import Victim
+from queue_manager.engine.preemption import REASONS, Candidate, PreemptionSearch, Variant
+from queue_manager.engine.records import Record
 from queue_manager.engine.shares import Share, compare, share_of
-from queue_manager.engine.state import Record, State
+from queue_manager.engine.state import State
 from queue_manager.engine.tree import FUTURE, TreeNode
 
 

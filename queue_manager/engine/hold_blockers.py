@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Blocker, BlockerType, Reason
-from queue_manager.engine.holds import Guard, StarvingHold
-from queue_manager.engine.nominate import Nomination
+from queue_manager.engine.guard import Guard
+from queue_manager.engine.holds import StarvingHold
+from queue_manager.engine.nomination import Nomination
 from queue_manager.engine.quantities import show, show_time
-from queue_manager.engine.state import Record, State
+from queue_manager.engine.records import Record
+from queue_manager.engine.state import State
 
 MOST_NODES = 5
 
@@ -15,7 +17,7 @@ MOST_NODES = 5
 def held_for(state: State, record: Record) -> tuple[int, str]:
     """When the hold of a workload should be complete (microseconds, 0 if nobody knows), and that in words; "" without
     a hold."""
-    hold = state.starving.get(record.uid)
+    hold = state.starving.by_uid.get(record.uid)
     if hold is None:
         return 0, ""
     start = max(hold.target.expected, state.now) if hold.target.expected else 0

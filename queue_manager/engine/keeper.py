@@ -13,8 +13,10 @@ from queue_manager.engine.backfill import HoldPlanner, beyond_hope
 from queue_manager.engine.decision import Hold
 from queue_manager.engine.flavors import Mode
 from queue_manager.engine.holds import StarvingHold, Target
-from queue_manager.engine.nominate import Nomination, Nominator
-from queue_manager.engine.state import QueueState, Record, State
+from queue_manager.engine.nominate import Nominator
+from queue_manager.engine.nomination import Nomination
+from queue_manager.engine.records import QueueState, Record
+from queue_manager.engine.state import State
 from queue_manager.engine.tree import FUTURE, TreeNode
 
 MOST_TRIED = 16
@@ -28,14 +30,14 @@ class Keeper:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._starvation = state.starvation
+        self._starvation = state.starving.rules
         self._roots: set[TreeNode] = set()
         self._nodes = False
         self._looks = 0
 
     def due(self) -> bool:
         """Whether a workload has waited long enough since the last pass."""
-        due = self._state.due
+        due = self._state.starving.due
         return self._starvation is not None and bool(due) and due[0][0] <= self._state.now
 
     def look(self) -> None:
@@ -55,13 +57,13 @@ class Keeper:
         """Notes whose time has come, also those that came back to their queue in this very pass."""
         state = self._state
         while self.due():
-            entry = heapq.heappop(state.due)
-            state.log.call(heapq.heappush, state.due, entry)
+            entry = heapq.heappop(state.starving.due)
+            state.log.call(heapq.heappush, state.starving.due, entry)
             record = state.records.get(entry[1])
             if record is not None and record.group is not None:
                 queue = state.queue(record.workload.queue)
                 assert queue.node is not None
-                state.log.put(state.overdue.setdefault(queue.node.root, {}), queue.name, queue)
+                state.log.put(state.starving.overdue.setdefault(queue.node.root, {}), queue.name, queue)
                 self._roots.add(queue.node.root)
 
     def before(self) -> Iterator[Nomination]:
@@ -70,10 +72,10 @@ class Keeper:
             if hold.node.root not in self._roots and not (hold.on_nodes and self._nodes):
                 continue
             if self._overtaken(hold.record):
-                self._state.end_hold(hold.record.uid)
+                self._state.starving.end(hold.record.uid)
                 continue
             mark = self._state.log.mark()
-            self._state.stand_aside(hold)
+            self._state.starving.stand_aside(hold)
             nomination = self._nominate(hold.record, preempt=False)
             self._state.log.revert(mark)
             if nomination.mode is Mode.FIT:
@@ -91,7 +93,7 @@ class Keeper:
         self._give_away()
         changed = False
         for hold in self._in_order():
-            if hold.record.uid in self._state.starving and not self._intact(hold):
+            if hold.record.uid in self._state.starving.by_uid and not self._intact(hold):
                 changed = self._replan(hold) or changed
         return changed
 
@@ -113,7 +115,7 @@ class Keeper:
 
     def _in_order(self) -> list[StarvingHold]:
         """In the order of the workloads they are for: each is planned behind those before it."""
-        return sorted(self._state.starving.values(), key=lambda hold: hold.record.order)
+        return sorted(self._state.starving.by_uid.values(), key=lambda hold: hold.record.order)
 
     def _nominate(self, record: Record, preempt: bool) -> Nomination:
         assert record.group is not None
@@ -130,7 +132,7 @@ class Keeper:
         """Whether the starving workload still fits when the hold is complete."""
         state, standing = self._state, hold.target.standing
         mark = state.log.mark()
-        state.shift(hold, standing, -1)
+        state.starving.shift(hold, standing, -1)
         fits = state.tree.fits(hold.node, standing.charge, hold.view)
         fits = fits and state.fleet.has_room(standing.places, hold.view)
         state.log.revert(mark)
@@ -141,11 +143,11 @@ class Keeper:
         state = self._state
         target = HoldPlanner(state, hold.record).plan(hold)
         if target is None:
-            state.end_hold(hold.record.uid)
+            state.starving.end(hold.record.uid)
         elif self._same(hold.target, target):
             return False
         else:
-            state.hold_for(hold.record, target)
+            state.starving.begin(hold.record, target)
         return True
 
     def _same(self, old: Target, new: Target) -> bool:
@@ -169,12 +171,12 @@ class Keeper:
         if self._starvation is None:
             return
         state = self._state
-        for root in sorted(self._roots & state.overdue.keys(), key=lambda node: node.path):
-            taken = sum(hold.node.root is root for hold in state.starving.values())
+        for root in sorted(self._roots & state.starving.overdue.keys(), key=lambda node: node.path):
+            taken = sum(hold.node.root is root for hold in state.starving.by_uid.values())
             free = self._starvation.per_cohort - taken
             if free <= 0:
                 continue
-            queues = state.overdue[root].values()
+            queues = state.starving.overdue[root].values()
             heads = [record for queue in queues for record in self._starving_heads(queue)]
             for record in sorted(heads, key=lambda record: record.order)[:MOST_TRIED]:
                 if free > 0:
@@ -194,7 +196,7 @@ class Keeper:
             groups = [g for g in queue.pending.groups.values() if not beyond_hope(g, queue.node)]
             firsts = heapq.nsmallest(most, groups, key=lambda group: group.order)
             heads = [uid for group in firsts for _, uid in group.members[: most + 1]]
-        waiting = [uid for uid in heads if uid not in self._state.starving and uid not in self._state.draining]
+        waiting = [uid for uid in heads if uid not in self._state.starving.by_uid and uid not in self._state.draining]
         records = [self._state.records[uid] for uid in waiting]
         first_ones = sorted(records, key=lambda record: record.order)[:most]
         since = self._state.now - self._starvation.after
@@ -208,5 +210,5 @@ class Keeper:
         target = None if nomination.hopeless else HoldPlanner(self._state, record).plan(None)
         if target is None:
             return False
-        self._state.hold_for(record, target)
+        self._state.starving.begin(record, target)
         return True

@@ -3,65 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from queue_manager.engine.clearing import cheapest
 from queue_manager.engine.configuration import Cell, FlavorFungibility
-from queue_manager.engine.decision import Reason
 from queue_manager.engine.fair_preemption import FairPreemptionSearch
 from queue_manager.engine.flavors import Assignment, Banned, FlavorAssigner, Mode
-from queue_manager.engine.fleet import Occupancy
-from queue_manager.engine.holds import Guard, StarvingHold
+from queue_manager.engine.guard import Guard
+from queue_manager.engine.holds import StarvingHold
 from queue_manager.engine.limits import LimitHit
+from queue_manager.engine.nomination import Nomination, Victim, usable
 from queue_manager.engine.placing import build_scope, find_places, occupancy_of, still_holds
-from queue_manager.engine.preemption import PreemptionSearch, Victim
+from queue_manager.engine.preemption import PreemptionSearch
 from queue_manager.engine.prepared import Prepared
-from queue_manager.engine.state import Phase, Record, State
+from queue_manager.engine.records import Phase, Record, Standing
+from queue_manager.engine.state import State
 from queue_manager.engine.topology import Misfit, Places, Scope
 from queue_manager.engine.tree import EMPTY, FUTURE, NOW, Charge
-
-
-@dataclass(slots=True)
-class Nomination:
-    """The outcome for one workload.
-
-    `mode` is FIT (can start), DEFERRED (once what drains is gone), PREEMPT or RECLAIM (once the victims are gone),
-    NO_CANDIDATES (could preempt, but nobody) or NO_FIT. `misfit` says that nodes, not quota, stand in the way;
-    `reserve` are the places on empty nodes of one that waits for nodes. `retry_at` is when somebody whose eviction
-    might help is protected no longer, 0 if nobody was spared. `limit` is a limit of the queue apart from its quota that
-    stands in the way. `behind` are holds that keep the nodes it would go to.
-    """
-
-    record: Record
-    assignment: Assignment
-    mode: Mode
-    victims: list[Victim] = field(default_factory=list)
-    places: Places | None = None
-    misfit: Misfit | None = None
-    reserve: Places | None = None
-    retry_at: int = 0
-    limit: LimitHit | None = None
-    behind: tuple[StarvingHold, ...] = ()
-
-    @property
-    def hopeless(self) -> bool:
-        """Whether it could not start even if nothing else were there."""
-        if self.mode is not Mode.NO_FIT:
-            return False
-        reasons = {choice.taken.reason for choice in self.assignment.choices}
-        never = reasons & {Reason.EXCEEDS_MAX_QUOTA, Reason.NO_MATCHING_FLAVOR}
-        no_nodes = self.misfit is not None and self.reserve is None and not self.behind
-        return bool(never or self.assignment.prepared.unusable or no_nodes)
-
-    @property
-    def level(self) -> int:
-        """Height at which it borrows; 0 for not at all."""
-        return self.assignment.level
-
-    @property
-    def occupancy(self) -> Occupancy:
-        """What it would take on nodes."""
-        return occupancy_of(self.assignment.prepared.ask, self.places) if self.places else {}
 
 
 class Nominator:
@@ -341,6 +298,8 @@ class Nominator:
         return () if isinstance(places, Misfit) else tuple(must)
 
 
-def usable(nomination: Nomination) -> bool:
-    """Whether the workload can start now or later."""
-    return nomination.mode >= Mode.DEFERRED or bool(nomination.victims)
+def standing_of(nomination: Nomination, places: Places | None) -> Standing:
+    """What the workload takes once it has what was found for it, on these nodes."""
+    assignment = nomination.assignment
+    occupancy = occupancy_of(assignment.prepared.ask, places) if places else {}
+    return Standing(nomination.record.workload.queue, assignment.charge, occupancy)

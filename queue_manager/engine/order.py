@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from queue_manager.engine.nominate import Nomination
+from queue_manager.engine.nomination import Nomination
 from queue_manager.engine.shares import NO_SHARE, Share, compare, passed_up, share_of
 from queue_manager.engine.shelves import Order
 from queue_manager.engine.state import State

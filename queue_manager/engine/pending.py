@@ -21,7 +21,7 @@ from queue_manager.engine.undo import UndoLog
 
 if TYPE_CHECKING:
     from queue_manager.engine.flavors import Known
-    from queue_manager.engine.nominate import Nomination
+    from queue_manager.engine.nomination import Nomination
     from queue_manager.engine.prepared import Prepared
 
 

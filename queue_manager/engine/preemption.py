@@ -14,9 +14,11 @@ from enum import Enum
 from queue_manager.engine.configuration import Cell, PreemptionPolicy, Queue
 from queue_manager.engine.decision import EvictionReason
 from queue_manager.engine.flavors import Mode
-from queue_manager.engine.holds import Guard
+from queue_manager.engine.guard import Guard
+from queue_manager.engine.nomination import Victim
 from queue_manager.engine.protection import saved_at, spared_until
-from queue_manager.engine.state import Record, State
+from queue_manager.engine.records import Record
+from queue_manager.engine.state import State
 from queue_manager.engine.tree import FUTURE, TreeNode
 
 
@@ -48,14 +50,6 @@ class Candidate:
     node: TreeNode
     variant: Variant
     meeting: TreeNode | None
-
-
-@dataclass(frozen=True, slots=True)
-class Victim:
-    """A workload that has to go, and why."""
-
-    record: Record
-    reason: EvictionReason
 
 
 class PreemptionSearch:

@@ -8,7 +8,8 @@ has written. Neither matters to a drained queue, a lost node or a maximum run ti
 from __future__ import annotations
 
 from queue_manager.engine.configuration import Limits
-from queue_manager.engine.state import Record, State
+from queue_manager.engine.records import Record
+from queue_manager.engine.state import State
 
 
 def spared_until(state: State, record: Record) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from queue_manager.engine.decision import Reason
 from queue_manager.engine.flavors import SEVERITY, Mode
-from queue_manager.engine.nominate import Nomination
+from queue_manager.engine.nomination import Nomination
 from queue_manager.engine.prepared import Prepared
 
 

@@ -11,8 +11,9 @@ from queue_manager.engine.decision import Admission, PodSetAssignment
 from queue_manager.engine.fleet import Forest
 from queue_manager.engine.placing import flavors_of, forest_of, occupancy_of
 from queue_manager.engine.quantities import PODS
+from queue_manager.engine.records import Phase, Record, Standing
 from queue_manager.engine.resize import running_pods, shrunk
-from queue_manager.engine.state import Phase, Record, Standing, State
+from queue_manager.engine.state import State
 from queue_manager.engine.tree import FUTURE, NOW
 from queue_manager.engine.workload import Workload
 

@@ -4,162 +4,32 @@ revocable.
 What has to be looked at again is marked: `dirty` trees, where quota may have become free, `nodes_changed`, `live`
 queues, which have heads that were not tried, and `fresh` workloads, which nobody has told yet why they wait.
 `now` is the time of the present pass or question (microseconds), `retries` when a workload that failed is worth another
-try because a protection ends, by uid. `starving` are the holds for workloads that waited too long, `overdue` the queues
-of a tree in which some have.
+try because a protection ends, by uid. `starving` are the holds for workloads that waited too long.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
-from heapq import heappush
 
 from queue_manager.engine.ask import Shape, ask_of, shape_of
-from queue_manager.engine.configuration import (
-    Cell,
-    Cohort,
-    Configuration,
-    Limits,
-    PreemptionPolicy,
-    Queue,
-    QueueingStrategy,
-    Starvation,
-)
+from queue_manager.engine.configuration import Configuration
 from queue_manager.engine.decision import Admission, BlockerType, Reason
-from queue_manager.engine.edits import QuotaEdits, quota_edits
 from queue_manager.engine.flavors import Assignment
-from queue_manager.engine.fleet import Fleet, Occupancy
+from queue_manager.engine.fleet import Fleet
 from queue_manager.engine.history import UsageHistory
-from queue_manager.engine.holds import FIRST_VIEW, StarvingHold, Target, end_of
-from queue_manager.engine.limits import WHOLE, Counted, LimitHit, Tally, by_resource, parties_of
+from queue_manager.engine.holds import StarvingHold
+from queue_manager.engine.limits import WHOLE, Counted, Tally, by_resource, parties_of
 from queue_manager.engine.outside import Outside, drained_by, outsides_of
-from queue_manager.engine.pending import Group, Parked, Pending
+from queue_manager.engine.pending import Group, Pending
 from queue_manager.engine.prepared import Prepared, prepare
-from queue_manager.engine.quantities import added
-from queue_manager.engine.resize import grown, growth_of, growth_uid, pinned
+from queue_manager.engine.records import NO_LIMITS, Phase, Planned, QueueState, Record, Standing
+from queue_manager.engine.resize import growth_uid, pinned
 from queue_manager.engine.seats import Seats
-from queue_manager.engine.tree import FUTURE, NOW, Charge, QuotaTree, TreeNode, cells_of
+from queue_manager.engine.starving import StarvingHolds
+from queue_manager.engine.tree import FUTURE, NOW, Charge, QuotaTree, TreeNode
 from queue_manager.engine.turns import Turns
 from queue_manager.engine.undo import UndoLog
 from queue_manager.engine.workload import Workload
-
-Planned = Mapping[str, Mapping[str, int]]
-"""Pod set -> node -> pods planned there."""
-
-
-_NO_LIMITS = Limits()
-INFINITE = 1 << 62
-
-
-class Phase(Enum):
-    """Where a workload is in its life."""
-
-    WAITING = "waiting"
-    ADMITTED = "admitted"
-    DRAINING = "draining"
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What a workload takes in one view: its charge to a queue, and its pods on nodes."""
-
-    queue: str
-    charge: Mapping[Cell, int]
-    places: Occupancy = field(default_factory=dict)
-
-
-@dataclass(eq=False, slots=True)
-class Record:
-    """One workload. `standing` is by view (NOW, FUTURE); `hold` is what is kept for a waiting workload until it fits
-    NOW.
-
-    `resume` is the flavor to go on with by index of need (policy `resume_flavor_scan`), found in the round and after as
-    many departures from its queue as `resume_of` says; `verdict` the last reason found
-    (without policy `present_reasons`). `counted` is what it counts for in the limits of a queue, `limit` the limit that
-    keeps it outside its queue's order.
-    """
-
-    workload: Workload
-    phase: Phase = Phase.WAITING
-    held: bool = False
-    admission: Admission | None = None
-    evicted_by: str = ""
-    standing: list[Standing | None] = field(default_factory=lambda: [None, None])
-    planned: Planned = field(default_factory=dict)
-    bound: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    hold: Assignment | None = None
-    group: Group | None = None
-    outside: Outside | None = None
-    reported: tuple[object, ...] | None = None
-    resume: Mapping[int, int] = field(default_factory=dict)
-    resume_of: tuple[int, int] = (0, 0)
-    counted: Counted | None = None
-    limit: LimitHit | None = None
-    verdict: Reason | None = None
-
-    @property
-    def uid(self) -> str:
-        """Key of the workload."""
-        return self.workload.uid
-
-    @property
-    def order(self) -> tuple[int, int, str]:
-        """Place in a queue: higher priority, then queued earlier, then uid."""
-        return (-self.workload.priority, self.workload.queued, self.workload.uid)
-
-    @property
-    def admitted(self) -> int:
-        """Time of the admission, 0 without one."""
-        return 0 if self.admission is None else self.admission.admitted
-
-
-@dataclass(eq=False, slots=True)
-class QueueState:
-    """A queue that is configured or that some workload names.
-
-    `standing` are the workloads that take part in FUTURE, `outside` those that wait but are not in the order. In a
-    StrictFIFO queue `blocked` is the head that failed, `front` the head last reported. `sticky` is the uid that goes
-    first (no holds). `tally` and `seats` are there where the queue has limits.
-    """
-
-    name: str
-    pending: Pending
-    queue: Queue | None = None
-    node: TreeNode | None = None
-    standing: dict[str, Record] = field(default_factory=dict)
-    outside: dict[str, Record] = field(default_factory=dict)
-    blocked: Parked | None = None
-    front: str = ""
-    sticky: str = ""
-    departures: int = 0
-    tally: Tally | None = None
-    seats: Seats | None = None
-
-    @property
-    def limits(self) -> Limits:
-        """Its limits apart from quota."""
-        return _NO_LIMITS if self.queue is None else self.queue.limits
-
-    @property
-    def by_user(self) -> bool:
-        """Whether its limits tell users apart in what runs."""
-        return self.limits.per_user.limits_running or self.limits.per_group.limits_running
-
-    @property
-    def strict(self) -> bool:
-        """Whether a blocked head blocks the queue."""
-        return self.queue is not None and self.queue.strategy is QueueingStrategy.STRICT_FIFO
-
-    @property
-    def may_preempt(self) -> bool:
-        """Whether any workload of the queue may evict others."""
-        if self.queue is None or self.node is None:
-            return False
-        preemption = self.queue.preemption
-        return preemption.within_queue is not PreemptionPolicy.NEVER or (
-            preemption.reclaim_within_cohort is not PreemptionPolicy.NEVER and self.node.parent is not None
-        )
 
 
 class State:
@@ -187,10 +57,7 @@ class State:
         self.now = 0
         self.retries: dict[str, int] = {}
         self.turns = Turns(self.log)
-        self.starvation: Starvation | None = None
-        self.starving: dict[str, StarvingHold] = {}
-        self.overdue: dict[TreeNode, dict[str, QueueState]] = {}
-        self.due: list[tuple[int, str]] = []
+        self.starving = StarvingHolds(self.tree, self.fleet, self.log, self.queues, self._hold_changed, self._tell)
         self.history: UsageHistory | None = None
 
     # ---- standing
@@ -216,7 +83,7 @@ class State:
             if changed is not None:
                 self._resize(self.queues[changed.queue])
         if view == FUTURE:
-            self.follow(record)
+            self.starving.follow(record)
 
     def _set_standing(self, record: Record, view: int, standing: Standing | None) -> None:
         old = record.standing[view]
@@ -255,10 +122,10 @@ class State:
         found = self.queues.get(name)
         if found is None:
             found = self.queues[name] = QueueState(name, Pending(self.log))
-            self._describe(found)
+            self.describe(found)
         return found
 
-    def _describe(self, queue: QueueState) -> None:
+    def describe(self, queue: QueueState) -> None:
         """Sets what a queue's state has from the configuration."""
         queue.queue = self.configuration.queues.get(queue.name)
         queue.node = self.tree.queues.get(queue.name)
@@ -266,83 +133,6 @@ class State:
         queue.tally = Tally() if queue.by_user or limits.max_jobs is not None else None
         seats = limits.max_jobs, limits.per_user.waiting, limits.per_group.waiting
         queue.seats = None if seats == (None, None, None) else Seats(limits, self.log)
-
-    def configure(self, configuration: Configuration) -> None:
-        """Replaces the configuration and counts everything anew under it, if more than amounts of quota changed."""
-        edits = quota_edits(self.configuration, configuration)
-        self.configuration = configuration
-        for uid in list(self.starving):
-            self.end_hold(uid)
-        if edits is not None:
-            self._edit(edits)
-            return
-        policies = configuration.policies
-        holds = policies.hold_for_starving and policies.hold_freed_quota
-        self.starvation = configuration.starvation if holds else None
-        self.overdue.clear()
-        self.due.clear()
-        self.tree = QuotaTree(configuration, self.log)
-        self._keep_history()
-        for queue in self.queues.values():
-            self._describe(queue)
-        for name in configuration.queues:
-            self.queue(name)
-        for record in self.records.values():
-            record.counted = None
-            self.count(record)
-            for view in (NOW, FUTURE):
-                standing = record.standing[view]
-                node = None if standing is None else self.tree.queues.get(standing.queue)
-                if standing is not None and node is not None:
-                    self.tree.add(node, standing.charge, view)
-        self.members = {}
-        for queue in self.queues.values():
-            if queue.node is not None:
-                self.members.setdefault(queue.node.root, []).append(queue)
-        self.to_stop.clear()
-        for record in self.records.values():
-            self.watch_stop(record)
-        self._sort_waiting_anew()
-        self.unplaced.update(uid for uid, record in self.records.items() if record.admission is not None)
-        self.dirty.clear()
-        self.dirty.update(self.members)
-        self.nodes_changed = True
-
-    def _edit(self, edits: QuotaEdits) -> None:
-        """Changes amounts of quota in place; who waits is tried again unless there is still too little for it."""
-        edited: list[tuple[TreeNode, Queue | Cohort]] = []
-        for name, queue in edits.queues.items():
-            self.queue(name).queue = queue
-            edited.append((self.tree.queues[name], queue))
-        edited += [(self.tree.cohorts[name], cohort) for name, cohort in edits.cohorts.items()]
-        for node, found in edited:
-            self.tree.edit(node, cells_of(found.resource_groups))
-        for root in {node.root for node, _ in edited}:
-            self.dirty.add(root)
-            for member in self.members.get(root, ()):
-                assert member.node is not None
-                if member.pending.try_again(member.node):
-                    self.live.add(member.name)
-
-    def _keep_history(self) -> None:
-        rules, before = self.configuration.history, self.history
-        self.history = None
-        if rules is not None and self.configuration.policies.past_usage:
-            self.history = UsageHistory(self.tree, rules, self.log)
-            if before is not None:
-                self.history.continue_from(before)
-
-    def _sort_waiting_anew(self) -> None:
-        for queue in self.queues.values():
-            queue.pending = Pending(self.log)
-            queue.outside = {}
-            queue.blocked = None
-        self.backoff.clear()
-        for record in self.records.values():
-            record.group = None
-            record.limit = None
-            record.outside = None
-            self.enqueue(record)
 
     # ---- waiting
 
@@ -372,7 +162,7 @@ class State:
         apart from quota count: what drains counts there, and would count twice."""
         if record.phase is not Phase.DRAINING or record.evicted_by == "":
             return False
-        if not self.configuration.policies.hold_freed_quota or self.queue(record.workload.queue).limits != _NO_LIMITS:
+        if not self.configuration.policies.hold_freed_quota or self.queue(record.workload.queue).limits != NO_LIMITS:
             return False
         return self.outside(record.workload) is None
 
@@ -421,7 +211,7 @@ class State:
         """The shape of a workload in a queue: with how long it may run where there are holds, with whose it is where
         limits go by user."""
         shape = shape_of(workload)
-        if self.starvation is not None:
+        if self.starving.rules is not None:
             shape = (workload.max_run_time, *shape)
         return (workload.user, workload.groups, *shape) if queue.by_user else shape
 
@@ -437,8 +227,8 @@ class State:
         self.log.assign(record, "group", group)
         queue.pending.add(group, record.workload.queued, record.uid)
         self.live.add(queue.name)
-        if self.starvation is not None and record.phase is Phase.WAITING:
-            heappush(self.due, (record.workload.queued + self.starvation.after, record.uid))
+        if record.phase is Phase.WAITING:
+            self.starving.wait(record)
 
     def dequeue(self, record: Record) -> None:
         """Takes a workload out of wherever it waits."""
@@ -456,7 +246,7 @@ class State:
 
     def _leave_group(self, queue: QueueState, record: Record) -> None:
         assert record.group is not None
-        self.end_hold(record.uid)
+        self.starving.end(record.uid)
         queue.pending.discard(record.group, record.workload.queued, record.uid)
         self.log.assign(record, "group", None)
         if record.phase is Phase.DRAINING and queue.blocked is not None and queue.blocked.uid == record.uid:
@@ -490,120 +280,25 @@ class State:
         if standing is not None and drained_by(record.workload, standing.queue, self.configuration) is not None:
             self.to_stop.add(record.uid)
 
-    def totals(self, view: int) -> dict[str, dict[Cell, int]]:
-        """Charged amounts of each queue, and of each cohort's whole subtree (a queue of the same name is added in)."""
-        found: dict[str, dict[Cell, int]] = {}
-        for name, node in self.tree.queues.items():
-            charged = {cell: amount for cell, amount in node.usage[view].items() if amount}
-            for place in (node, *node.ancestors()):
-                sums = found.setdefault(place.name if place is not node else name, {})
-                for cell, amount in charged.items():
-                    sums[cell] = sums.get(cell, 0) + amount
-        for name in self.tree.cohorts:
-            found.setdefault(name, {})
-        return found
+    def name_of(self, uid: str) -> str:
+        """What people call a workload."""
+        record = self.records.get(uid)
+        return uid if record is None else record.workload.key
 
     def holders_of(self, queue: QueueState) -> list[Record]:
         """Workloads of a queue for which room is held, in its order."""
         found = [record for record in self.holders.values() if record.workload.queue == queue.name]
         return sorted(found, key=lambda record: record.order)
 
-    # ---- holds for the starving
-
-    def hold_for(self, record: Record, target: Target) -> StarvingHold:
-        """Begins a hold for a waiting workload, or changes it: others may get what it keeps no longer."""
-        hold = self.starving.get(record.uid)
-        if hold is None:
-            hold = self._new_hold(record, target)
-            self.log.put(self.fresh, record.uid, record)
-        else:
-            self.shift(hold, hold.target.standing, -1)
-            self.log.assign(hold, "target", target)
-            self._news(hold)
-        self.shift(hold, target.standing, 1)
-        for queue in self.queues.values():
-            for other in queue.standing.values():
-                self._follow(hold, other)
-        for other_hold in list(self.starving.values()):
-            if other_hold is not hold:
-                self._stand_beside(other_hold, hold)
-                self._stand_beside(hold, other_hold)
-        return hold
-
-    def _new_hold(self, record: Record, target: Target) -> StarvingHold:
-        taken = {hold.view for hold in self.starving.values()}
-        view = next(v for v in range(FIRST_VIEW, FIRST_VIEW + len(taken) + 1) if v not in taken)
-        hold = StarvingHold(record, self.tree.queues[record.workload.queue], view, target)
-        self.tree.clear_view(hold.node.root, view)
-        self.fleet.clear_view(view)
-        self.log.put(self.starving, record.uid, hold)
-        return hold
-
-    def end_hold(self, uid: str) -> None:
-        """A hold ends: its workload starts, is gone, or has no hope."""
-        hold = self.starving.get(uid)
-        if hold is None:
-            return
-        self.tree.clear_view(hold.node.root, hold.view)
-        self.fleet.clear_view(hold.view)
-        self.log.drop(self.starving, uid)
-        self.stand_aside(hold)
-        self._news(hold)
-
-    def stand_aside(self, hold: StarvingHold) -> None:
-        """Takes a starving workload out of the views of the other holds."""
-        for other in self.starving.values():
-            if other is not hold:
-                self._put(other, hold.record.uid, None)
-
-    def _news(self, hold: StarvingHold) -> None:
+    def _hold_changed(self, hold: StarvingHold) -> None:
+        """Others may get more or less than before."""
         self.dirty.add(hold.node.root)
         if hold.on_nodes:
             self.nodes_changed = True
-        self.log.put(self.fresh, hold.record.uid, hold.record)
+        self._tell(hold.record)
 
-    def _stand_beside(self, hold: StarvingHold, other: StarvingHold) -> None:
-        """Two holds at a time: the one that starts first still runs when the other is complete, unless it is known to
-        end before."""
-        first, then = other.target.expected, hold.target.expected
-        longest = other.record.workload.max_run_time
-        if (first or INFINITE, other.record.order) > (then or INFINITE, hold.record.order):
-            self._put(hold, other.record.uid, None)
-            return
-        ended = other.record.uid in hold.target.gone or (first and then and longest and first + longest <= then)
-        stands_for_it = not other.target.gone.isdisjoint(hold.target.stays)
-        self._put(hold, other.record.uid, None if ended or stands_for_it else other.target.standing)
-
-    def follow(self, record: Record) -> None:
-        """Keeps the views of all holds in line with what a workload takes and how long it may run."""
-        for hold in self.starving.values():
-            self._follow(hold, record)
-
-    def _follow(self, hold: StarvingHold, record: Record) -> None:
-        """Keeps the view of a hold in line with what a workload takes."""
-        standing = record.standing[FUTURE]
-        if standing is not None and not hold.outlasts(record.uid, end_of(record)):
-            standing = None
-        self._put(hold, record.uid, standing)
-
-    def _put(self, hold: StarvingHold, uid: str, standing: Standing | None) -> None:
-        old = hold.members.get(uid)
-        if old is standing:
-            return
-        if old is not None:
-            self.shift(hold, old, -1)
-            self.log.drop(hold.members, uid)
-        if standing is not None:
-            self.shift(hold, standing, 1)
-            self.log.put(hold.members, uid, standing)
-
-    def shift(self, hold: StarvingHold, standing: Standing, sign: int) -> None:
-        """Counts something in the view of a hold (1), or no longer (-1)."""
-        node = self.tree.queues.get(standing.queue)
-        if node is not None and node.root is hold.node.root:
-            (self.tree.add if sign > 0 else self.tree.remove)(node, standing.charge, hold.view)
-        if standing.places:
-            (self.fleet.occupy if sign > 0 else self.fleet.vacate)(standing.places, hold.view)
+    def _tell(self, record: Record) -> None:
+        self.log.put(self.fresh, record.uid, record)
 
     # ---- steps of a life
 
@@ -640,20 +335,6 @@ class State:
         self.stand(record, FUTURE, standing)
         self.stand(record, NOW, standing)
 
-    def regrow(self, record: Record) -> None:
-        """What a running elastic workload lacks waits, and nothing else for it does."""
-        wanted = None
-        if record.admission is not None and record.phase is Phase.ADMITTED:
-            wanted = growth_of(record.workload, record.admission)
-        growth = self.records.get(growth_uid(record.uid))
-        if growth is not None and growth.workload == wanted:
-            return
-        self.drop_growth(record)
-        if wanted is not None:
-            made = Record(wanted)
-            self.log.put(self.records, made.uid, made)
-            self.enqueue(made)
-
     def own_charge(self, record: Record) -> Charge:
         """What the workload that this one is to be added to has already."""
         grows = self.records.get(record.workload.resizes)
@@ -664,9 +345,10 @@ class State:
         """Nothing is asked for any more beside what a workload has."""
         growth = self.records.get(growth_uid(record.uid))
         if growth is not None:
-            self._take_out(growth)
+            self.take_out(growth)
 
-    def _take_out(self, growth: Record) -> None:
+    def take_out(self, growth: Record) -> None:
+        """What a workload lacks is not asked for any more."""
         if growth.hold is not None:
             self.drop_hold(growth)
         queue = self.queue(growth.workload.queue)
@@ -675,27 +357,6 @@ class State:
         self.dequeue(growth)
         self.stand(growth, FUTURE, None)
         self.log.drop(self.records, growth.uid)
-
-    def grow(self, growth: Record, admission: Admission, more: Standing, planned: Planned) -> Record:
-        """What a running workload lacked is admitted: it becomes one with the workload, which is returned."""
-        self._take_out(growth)
-        record = self.records[growth.workload.resizes]
-        now = record.standing[NOW]
-        assert record.admission is not None
-        assert now is not None
-        charge, places = added(now.charge, more.charge), dict(now.places)
-        for node, amounts in more.places.items():
-            places[node] = added(places.get(node, {}), amounts)
-        nodes = {name: added(record.planned.get(name, {}), found) for name, found in planned.items()}
-        self.regrown(record, grown(record.admission, admission), {**record.planned, **nodes})
-        for view in (NOW, FUTURE):
-            self.stand(record, view, Standing(now.queue, charge, places))
-        return record
-
-    def regrown(self, record: Record, admission: Admission, planned: Planned) -> None:
-        """Replaces the admission of a running workload."""
-        self.log.assign(record, "admission", admission)
-        self.log.assign(record, "planned", planned)
 
     def keep_room(self, record: Record, assignment: Assignment, standing: Standing) -> None:
         """Holds quota and nodes for a waiting workload; it leaves the order of its queue."""

@@ -291,6 +291,19 @@ class QuotaTree:
         for view in (NOW, FUTURE, EMPTY):
             queue.root.forget(changed, view)
 
+    def totals(self, view: int) -> dict[str, dict[Cell, int]]:
+        """Charged amounts of each queue, and of each cohort's whole subtree (a queue of the same name is added in)."""
+        found: dict[str, dict[Cell, int]] = {}
+        for name, node in self.queues.items():
+            charged = {cell: amount for cell, amount in node.usage[view].items() if amount}
+            for place in (node, *node.ancestors()):
+                sums = found.setdefault(place.name if place is not node else name, {})
+                for cell, amount in charged.items():
+                    sums[cell] = sums.get(cell, 0) + amount
+        for name in self.cohorts:
+            found.setdefault(name, {})
+        return found
+
     def shortages(self, queue: TreeNode, cell: Cell, amount: int, view: int) -> list[Shortage]:
         """Every limit from the queue up to the root that `amount` more would exceed; empty if it fits."""
         found = []

@@ -31,7 +31,7 @@ from queue_manager.engine.configuration import (
 )
 from queue_manager.engine.decision import Plan
 from queue_manager.engine.engine import Engine
-from queue_manager.engine.state import Phase
+from queue_manager.engine.records import Phase
 from queue_manager.engine.tree import FUTURE, NOW
 from queue_manager.engine.workload import (
     PodGroup,

@@ -75,9 +75,9 @@ from queue_manager.engine.decision import Plan
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.history import UNIT_BITS
 from queue_manager.engine.quantities import exact, parse
+from queue_manager.engine.records import Phase
 from queue_manager.engine.resize import owner_uid
 from queue_manager.engine.resources import ResourceRules, Transformation
-from queue_manager.engine.state import Phase
 from queue_manager.engine.workload import (
     Devices,
     PodGroup,

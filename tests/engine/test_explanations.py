@@ -21,7 +21,7 @@ from queue_manager.engine.configuration import (
 )
 from queue_manager.engine.decision import Blocker, BlockerType
 from queue_manager.engine.engine import Engine
-from queue_manager.engine.state import Phase
+from queue_manager.engine.records import Phase
 from queue_manager.engine.workload import Workload
 from tests.engine.generate import RACK, batches, configurations, copy_of, engine_of, nodes, settle
 from tests.engine.test_properties import COMMON, EXAMPLES

@@ -31,7 +31,7 @@ from queue_manager.engine.configuration import (
 from queue_manager.engine.decision import BlockerType
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.holds import end_of
-from queue_manager.engine.state import Phase
+from queue_manager.engine.records import Phase
 from queue_manager.engine.tree import FUTURE
 from queue_manager.engine.workload import Workload
 from tests.engine.generate import copy_of, crowded, engine_of, over, snapshot
@@ -215,11 +215,11 @@ def held(engine: Engine) -> object:
     """Everything that decides about holds."""
     state = engine._state
     holds = {}
-    for uid, hold in state.starving.items():
+    for uid, hold in state.starving.by_uid.items():
         nodes = [hold.node.root, *hold.node.root.children]
         usage = [{cell: amount for cell, amount in node.usage[hold.view].items() if amount} for node in nodes]
         holds[uid] = (hold.view, hold.target, dict(hold.members), usage, dict(state.fleet.occupied[hold.view]))
-    return snapshot(engine), holds, {r.path: sorted(q) for r, q in state.overdue.items() if q}
+    return snapshot(engine), holds, {r.path: sorted(q) for r, q in state.starving.overdue.items() if q}
 
 
 @COMMON
@@ -249,13 +249,13 @@ def test_the_view_of_a_hold_is_what_is_left_when_it_is_complete(seed: int) -> No
         happen(engine, rng, step)
         engine.plan(step * SECOND)
         state = engine._state
-        for uid, hold in state.starving.items():
+        for uid, hold in state.starving.by_uid.items():
             stands = [hold.target.standing]
             for record in state.records.values():
                 standing = record.standing[FUTURE]
                 if standing is not None and hold.outlasts(record.uid, end_of(record)):
                     stands.append(standing)
-            stands += [m for u, m in hold.members.items() if u in state.starving and u != uid]
+            stands += [m for u, m in hold.members.items() if u in state.starving.by_uid and u != uid]
             summed: dict[str, int] = {}
             for standing in stands:
                 if state.tree.queues[standing.queue].root is hold.node.root:
@@ -264,7 +264,7 @@ def test_the_view_of_a_hold_is_what_is_left_when_it_is_complete(seed: int) -> No
                 n: sum(q.usage[hold.view].values()) for n, q in state.tree.queues.items() if q.root is hold.node.root
             }
             assert {name: amount for name, amount in kept.items() if amount} == summed
-            if len([h for h in state.starving.values() if h.node.root is hold.node.root]) == 1:
+            if len([h for h in state.starving.by_uid.values() if h.node.root is hold.node.root]) == 1:
                 assert all(hold.node.available(cell, hold.view) >= 0 for cell in hold.target.standing.charge)
 
 

@@ -25,7 +25,7 @@ from queue_manager.engine.configuration import (
 from queue_manager.engine.decision import Reason
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.limits import parties_of, share_of
-from queue_manager.engine.state import Phase, QueueState
+from queue_manager.engine.records import Phase, QueueState
 from queue_manager.engine.tree import FUTURE, NOW
 from tests.engine.generate import copy_of, over, snapshot
 from tests.engine.stream import job

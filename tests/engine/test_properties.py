@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from queue_manager.engine.configuration import Configuration, Node, QueueingStrategy
 from queue_manager.engine.decision import Plan
 from queue_manager.engine.engine import Engine
-from queue_manager.engine.state import Phase
+from queue_manager.engine.records import Phase
 from queue_manager.engine.workload import Workload
 from queue_manager.simulate.semantics import Semantics
 from tests.engine.generate import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from queue_manager.engine.configuration import Configuration, Node
 from queue_manager.engine.decision import Admission
 from queue_manager.engine.engine import Engine
-from queue_manager.engine.state import Phase, Record
+from queue_manager.engine.records import Phase, Record
 from queue_manager.engine.workload import Workload
 from tests.engine.generate import (
     FUTURE,
