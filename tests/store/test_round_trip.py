@@ -10,14 +10,18 @@ import pytest
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Admission, DomainCount, PodSetAssignment
 from queue_manager.engine.workload import (
+    Apart,
     Devices,
+    DisruptionMode,
     GroupPolicy,
     PodGroup,
+    PodRules,
     PodSet,
     Requirement,
     SelectorTerm,
     SharedClaim,
     SliceLayer,
+    SpreadRule,
     Toleration,
     TopologyMode,
     TopologyRequest,
@@ -27,7 +31,7 @@ from queue_manager.store.store import Store
 from tests.store.builders import NOW, add, lead, reserved, workload
 
 SECOND = timedelta(seconds=1)
-TOPOLOGY = TopologyRequest(TopologyMode.REQUIRED, "rack", (SliceLayer("host", 2),))
+TOPOLOGY = TopologyRequest(TopologyMode.REQUIRED, "rack", (SliceLayer("host", 2),), balanced=True)
 POD_SET = PodSet(
     name="node",
     count=4,
@@ -43,6 +47,11 @@ POD_SET = PodSet(
     host_ports=(29500,),
     devices=Devices({"gpu": 1}, (SharedClaim("all", {"gpu": 8}),), {"nvidia.com/gpu": "gpu"}),
     elastic=True,
+    replica_size=2,
+    distinct=Apart("rack", "trainers"),
+    exclusive="block",
+    pod_priority=7,
+    rules=PodRules(spread=(SpreadRule("rack", 1, 2),), together=("block",), apart=("host",)),
 )
 ADMISSION = Admission(
     uid="uid-1",
@@ -57,6 +66,7 @@ ADMISSION = Admission(
             domains=(DomainCount(("b1", "r1"), 3),),
             tolerations=(Toleration("gpu", "Exists", "", "NoSchedule"),),
             reclaimed=1,
+            pinned=True,
         ),
     ),
     charge={Cell("h100", "nvidia.com/gpu"): 8},
@@ -106,7 +116,9 @@ ROW = WorkloadRow(
         Check(name="budget", state=CheckState.RETRY, message="later", at=NOW, who="eve", retries=2, requeue_after=60),
     ),
     finished_at=NOW + 8 * SECOND,
-    pod_groups=(PodGroup("main", (POD_SET,), GroupPolicy.BASIC, minimum=2, topology=TOPOLOGY),),
+    pod_groups=(
+        PodGroup("main", (POD_SET,), GroupPolicy.BASIC, minimum=2, topology=TOPOLOGY, disruption=DisruptionMode.ALL),
+    ),
     topology=TOPOLOGY,
     inputs={"runtime": "uid:3"},
     admission=ADMISSION_ROW,
