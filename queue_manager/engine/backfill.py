@@ -51,7 +51,8 @@ class HoldPlanner:
         self._record = record
         self._queue = state.queue(record.workload.queue)
         self._others = [hold for hold in state.starving.by_uid.values() if hold.record.order < record.order]
-        self._prepared = state.prepare(record.workload, self._queue)
+        assert record.group is not None
+        self._prepared = record.group.prepared
         names = {option.flavor for need in self._prepared.needs for option in need.options if not option.refusal}
         flavors = state.configuration.flavors
         self._on_nodes = any(flavors[name].topology for name in names if name in flavors)

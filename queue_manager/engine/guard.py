@@ -14,12 +14,13 @@ from queue_manager.engine.tree import FUTURE
 class Guard:
     """The holds that one workload has to heed if it starts now."""
 
-    __slots__ = ("_node", "_state", "holds")
+    __slots__ = ("_node", "_own", "_state", "holds")
 
     def __init__(self, state: State, record: Record) -> None:
         self._state = state
         self._node = state.tree.queues[record.workload.queue]
         self.holds = [hold for hold in state.starving.by_uid.values() if self._heeds(hold, record, state.now)]
+        self._own = {hold.view: self._own_height(hold) for hold in self.holds}
 
     def _heeds(self, hold: StarvingHold, record: Record, now: int) -> bool:
         if hold.record is record or not (hold.on_nodes or hold.node.root is self._node.root):
@@ -69,11 +70,15 @@ class Guard:
     def _guaranteed(self, hold: StarvingHold, cell: Cell, amount: int) -> bool:
         """Whether the amount is within the own quota of the queue, or of the cohort that sets it apart from the
         hold's queue."""
+        return self._node.borrow_height(cell, amount, FUTURE)[0] <= self._own[hold.view]
+
+    def _own_height(self, hold: StarvingHold) -> int:
+        """Up to which height the queue borrows nothing from the hold's side; -1 in the hold's own queue."""
         if hold.node is self._node:
-            return False
+            return -1
         part = self._node
         if hold.node.root is part.root:
             above = {id(node) for node in hold.node.ancestors()}
             while part.parent is not None and id(part.parent) not in above:
                 part = part.parent
-        return self._node.borrow_height(cell, amount, FUTURE)[0] <= part.height
+        return part.height

@@ -3,8 +3,10 @@ policy `fragmentation_aware`)."""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +21,8 @@ from queue_manager.engine.state import State
 from queue_manager.engine.tree import FUTURE
 from queue_manager.engine.workload import TopologyMode
 
-MOST_OF_A_QUEUE = 8
-"""Workloads of each queue, the first in its order, whose needs are looked at."""
 MOST_SHAPES = 16
-"""Kinds of them, over all queues."""
+"""How many kinds of workloads are looked at, of those that stand in front of a queue."""
 
 
 def kept_nodes(state: State, demand: Demand, places: Mapping[str, int]) -> frozenset[str]:
@@ -68,22 +68,14 @@ def _able(demand: Demand, counts: Ints, depth: int | None) -> _Able:
 
 def _waiting(state: State) -> Iterator[Group]:
     """The first of each queue, the highest rank first, one of each shape."""
-    first = [
-        record
-        for queue in state.queues.values()
-        for uid in islice(queue.pending.in_order(), MOST_OF_A_QUEUE)
-        if (record := state.records[uid]).group is not None
-    ]
-    groups: dict[int, Group] = {}
-    for record in sorted(first, key=lambda one: (-one.workload.priority, one.workload.queued, one.uid)):
-        if (
-            record.group is not None
-            and not record.group.shelf
-            and not record.group.parked
-            and len(groups) < MOST_SHAPES
-        ):
-            groups.setdefault(id(record.group), record.group)
-    return iter(groups.values())
+    records = state.records
+
+    def group_of(uid: str) -> Group | None:
+        return records[uid].group
+
+    fronts = [front for queue in state.queues.values() if (front := queue.pending.front(group_of))]
+    ordered = heapq.merge(*fronts, key=itemgetter(0))
+    return (group for _, group in islice(ordered, MOST_SHAPES))
 
 
 def _is_larger(pod_set: PodSetAsk, demand: Demand) -> bool:

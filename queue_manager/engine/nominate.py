@@ -180,6 +180,12 @@ class Nominator:
         scope = build_scope(self._state, assignment) if self._placing else None
         if isinstance(scope, Misfit):  # two topologies for one pod set, or none where one is required
             return Nomination(self._record, assignment, Mode.NO_FIT, misfit=scope)
+        found = self._in_scope(assignment, scope)
+        found.scope = scope
+        return found
+
+    def _in_scope(self, assignment: Assignment, scope: Scope | None) -> Nomination:
+        """Nodes and victims for what has to be placed on nodes, if anything has."""
         if assignment.mode >= Mode.DEFERRED:
             found = self._in_free_room(assignment, scope)
             if found.mode < Mode.DEFERRED and scope is not None:

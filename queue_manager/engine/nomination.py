@@ -9,7 +9,7 @@ from queue_manager.engine.flavors import Assignment, Mode
 from queue_manager.engine.holds import StarvingHold
 from queue_manager.engine.limits import LimitHit
 from queue_manager.engine.records import Record
-from queue_manager.engine.topology import Misfit, Places
+from queue_manager.engine.topology import Misfit, Places, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Nomination:
     NO_CANDIDATES (could preempt, but nobody) or NO_FIT. `misfit` says that nodes, not quota, stand in the way;
     `reserve` are the places on empty nodes of one that waits for nodes. `retry_at` is when somebody whose eviction
     might help is protected no longer, 0 if nobody was spared. `limit` is a limit of the queue apart from its quota that
-    stands in the way. `behind` are holds that keep the nodes it would go to.
+    stands in the way. `behind` are holds that keep the nodes it would go to. `scope` is what has to be placed on nodes.
     """
 
     record: Record
@@ -41,6 +41,7 @@ class Nomination:
     retry_at: int = 0
     limit: LimitHit | None = None
     behind: tuple[StarvingHold, ...] = ()
+    scope: Scope | None = None
 
     @property
     def hopeless(self) -> bool:

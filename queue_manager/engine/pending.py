@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from queue_manager.engine.flavors import Known
     from queue_manager.engine.nomination import Nomination
     from queue_manager.engine.prepared import Prepared
+
+
+MOST_IN_FRONT = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +82,7 @@ class Group:
 class Pending:
     """The groups of one queue. A group is tried, or parked, or on a shelf (see `shelves.py`)."""
 
-    __slots__ = ("_heap", "_log", "_order", "groups", "parked", "shelves")
+    __slots__ = ("_front", "_heap", "_log", "_order", "groups", "parked", "shelves")
 
     def __init__(self, log: UndoLog) -> None:
         self._log = log
@@ -88,6 +91,7 @@ class Pending:
         self.shelves: dict[Lack, Shelf] = {}
         self._heap: list[tuple[Order, Shape]] = []
         self._order: list[Order] = []
+        self._front: list[tuple[Order, Group]] | None = None
 
     @property
     def size(self) -> int:
@@ -108,6 +112,7 @@ class Pending:
         self._log.call(self._insert, group, queued, uid)
 
     def _insert(self, group: Group, queued: int, uid: str) -> None:
+        self._front = None
         member = (queued, uid)
         if not group.members:
             self.groups[group.shape] = group
@@ -119,6 +124,7 @@ class Pending:
             self._push(group)
 
     def _delete(self, group: Group, queued: int, uid: str) -> None:
+        self._front = None
         place = bisect_left(group.members, (queued, uid))
         del group.members[place]
         del self._order[bisect_left(self._order, (-group.priority, queued, uid))]
@@ -169,6 +175,7 @@ class Pending:
         self._set(group, parked, shelf)
 
     def _set(self, group: Group, parked: Parked | None, shelf: Shelf | None) -> None:
+        self._front = None
         group.parked = parked
         group.shelf = shelf
         if parked is None:
@@ -244,6 +251,17 @@ class Pending:
                 if known is None or group.order < known.order:
                     found[group.user] = group
         return found
+
+    def front(self, group_of: Callable[[str], Group | None]) -> list[tuple[Order, Group]]:
+        """Of the first `MOST_IN_FRONT` workloads those that are tried, one of each shape, in the queue's order."""
+        if self._front is None:
+            found: dict[int, tuple[Order, Group]] = {}
+            for order in self._order[:MOST_IN_FRONT]:
+                group = group_of(order[2])
+                if group is not None and group.parked is None and group.shelf is None:
+                    found.setdefault(id(group), (order, group))
+            self._front = list(found.values())
+        return self._front
 
     def position(self, group: Group, queued: int, uid: str) -> int:
         """1-based place of a workload in the order of the queue."""

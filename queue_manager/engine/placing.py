@@ -75,24 +75,21 @@ def _demand(state: State, assignment: Assignment, index: int) -> Demand | Misfit
     ask = assignment.prepared.ask
     pod_set = ask.pod_sets[index]
     flavors = flavors_of(state.configuration, assignment.flavors[index])
-    nowhere = Forest((), {}, {}, {})
-    pods = pod_filter(pod_set, flavors)
-    count, no_rows = assignment.counts[index], state.fleet.no_rows()
-    blank = Demand(index, pod_set.name, count, {}, pod_set.stages, nowhere, pods, no_rows)
     try:
         forest = forest_of(state.configuration, state.fleet, flavors)
     except ValueError as error:
-        return Misfit(blank, "", (), 0, blank.count, str(error))
+        return _misfit(state, assignment, index, str(error))
     if forest is None:
         if pod_set.pod_set.topology is not None or any(
             request.mode is TopologyMode.REQUIRED for request in brackets(ask, pod_set)
         ):
-            return Misfit(blank, "", (), 0, blank.count, NO_TOPOLOGY)
+            return _misfit(state, assignment, index, NO_TOPOLOGY)
         return None
+    pods = pod_filter(pod_set, flavors)
     return Demand(
         index,
         pod_set.name,
-        count,
+        assignment.counts[index],
         pod_set.node_requests,
         pod_set.stages,
         forest,
@@ -100,6 +97,15 @@ def _demand(state: State, assignment: Assignment, index: int) -> Demand | Misfit
         state.fleet.mask(pods),
         next(flavor.name for flavor in flavors if flavor.topology in state.configuration.topologies),
     )
+
+
+def _misfit(state: State, assignment: Assignment, index: int, why: str) -> Misfit:
+    """There are no domains that a pod set could be placed in."""
+    pod_set, count = assignment.prepared.ask.pod_sets[index], assignment.counts[index]
+    pods = pod_filter(pod_set, flavors_of(state.configuration, assignment.flavors[index]))
+    nowhere, no_rows = Forest((), {}, {}, {}), state.fleet.no_rows()
+    demand = Demand(index, pod_set.name, count, {}, pod_set.stages, nowhere, pods, no_rows)
+    return Misfit(demand, "", (), 0, count, why)
 
 
 def find_places(state: State, scope: Scope, *views: int) -> Places | Misfit:

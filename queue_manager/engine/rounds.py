@@ -3,7 +3,9 @@ nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from queue_manager.engine.configuration import PreemptionPolicy
 from queue_manager.engine.decision import Plan
@@ -14,20 +16,27 @@ from queue_manager.engine.heads import Heads
 from queue_manager.engine.keeper import Keeper
 from queue_manager.engine.memory import next_flavors, remember_flavors, remember_reason
 from queue_manager.engine.nominate import Nominator, standing_of
-from queue_manager.engine.nomination import Nomination
+from queue_manager.engine.nomination import Nomination, Victim
 from queue_manager.engine.order import ClassicalOrder, RoundOrder, TreeOrder
 from queue_manager.engine.outside import drained_by
-from queue_manager.engine.placing import build_scope
 from queue_manager.engine.records import Phase, Record
 from queue_manager.engine.reservations import Reservation, Reservations
 from queue_manager.engine.state import State
-from queue_manager.engine.topology import Misfit, Places, Scope
+from queue_manager.engine.topology import Misfit, Places
 from queue_manager.engine.tree import FUTURE, NOW
 
 MOST_RESUMED = 6
 """Rounds in a row in which heads only go on with their next flavor; two pod sets may take turns in that for ever."""
 MOST_LOSSES = 2
 """How often a workload may have evicted in vain before it may not evict in a pass at all."""
+
+
+class Look(NamedTuple):
+    """How a nomination stands once its victims are gone: whether its quota is left and, if so, whether the nodes found
+    for it are free."""
+
+    quota: bool
+    nodes: bool
 
 
 class Pass:
@@ -267,17 +276,20 @@ class Pass:
         """Decides about one head on the state that the heads before it left (kueue.md 2.4)."""
         if nomination.record.uid not in self._state.records:
             return Outcome.DECIDED  # the workload that wanted to grow was evicted
-        overlap = any(victim.record.standing[FUTURE] is None for victim in nomination.victims)
-        if overlap:
+        look: Look | None = None
+        if any(victim.record.standing[FUTURE] is None for victim in nomination.victims):
             again = self._nominator(nomination.record).again(nomination.assignment)
             if again is None or (again.mode < Mode.DEFERRED and not again.victims):
                 return Outcome.SKIPPED
             nomination = again
-        elif self._displaced(nomination, untouched):
-            again = self._elsewhere(nomination)
-            if again is None or any(victim.record.phase is Phase.DRAINING for victim in again.victims):
-                return Outcome.SKIPPED
-            nomination = again
+        elif nomination.places and not untouched:
+            look = self._look(nomination, untouched)
+            if look.quota and not look.nodes:
+                # Its nodes went to others of this round: it keeps its turn, with the same flavors.
+                again = self._elsewhere(nomination)
+                if again is None or any(victim.record.phase is Phase.DRAINING for victim in again.victims):
+                    return Outcome.SKIPPED
+                nomination, look = again, None
         if nomination.mode <= Mode.NO_CANDIDATES:
             if nomination.mode is Mode.NO_CANDIDATES:
                 self._reservations.reserve(nomination)
@@ -285,24 +297,27 @@ class Pass:
             if self._state.configuration.policies.resume_flavor_scan and blocked is None and next_flavors(nomination):
                 return Outcome.RESUMES
             return Outcome.PARKED if self._decisions.park(nomination) else Outcome.BLOCKED
-        return Outcome.DECIDED if self._start(nomination, untouched) else Outcome.SKIPPED
+        look = look or self._look(nomination, untouched)
+        return Outcome.DECIDED if self._start(nomination, look) else Outcome.SKIPPED
 
-    def _displaced(self, nomination: Nomination, untouched: bool) -> bool:
-        """Whether quota is left for a nomination, but its nodes went to others of this round.
+    def _look(self, nomination: Nomination, untouched: bool) -> Look:
+        """How a nomination stands now."""
+        node = self._state.tree.queues[nomination.record.workload.queue]
+        with self._without(nomination.victims):
+            quota = self._state.tree.fits(node, nomination.assignment.charge, FUTURE)
+            found = quota and nomination.places is not None
+            return Look(quota, found and (untouched or self._still_placed(nomination)))
 
-        The search is then made anew with the same flavors, so that nobody behind it comes first.
-        """
-        if untouched or not nomination.places:
-            return False
-        state = self._state
-        mark = state.log.mark()
-        for victim in nomination.victims:
-            state.stand(victim.record, FUTURE, None)
-        node = state.tree.queues[nomination.record.workload.queue]
-        quota = state.tree.fits(node, nomination.assignment.charge, FUTURE)
-        moved = quota and not self._still_placed(nomination)
-        state.log.revert(mark)
-        return moved
+    @contextmanager
+    def _without(self, victims: Sequence[Victim]) -> Iterator[None]:
+        """The state as it is once victims are gone."""
+        mark = self._state.log.mark()
+        for victim in victims:
+            self._state.stand(victim.record, FUTURE, None)
+        try:
+            yield
+        finally:
+            self._state.log.revert(mark)
 
     def _elsewhere(self, nomination: Nomination) -> Nomination | None:
         """A nomination with the same flavors on other nodes, as Kueue finds it: what is evicted in this round still
@@ -317,37 +332,32 @@ class Pass:
 
     def _still_placed(self, nomination: Nomination) -> bool:
         """Whether the nodes of a nomination are still free for it."""
-        scope = build_scope(self._state, nomination.assignment)
-        if nomination.places is None or not isinstance(scope, Scope):
+        if nomination.places is None or nomination.scope is None:
             return nomination.places is None
-        nominator = self._nominator(nomination.record)
-        return nominator.still_placed(nomination.assignment, scope, nomination.places, now=nomination.mode is Mode.FIT)
+        nominator, now = self._nominator(nomination.record), nomination.mode is Mode.FIT
+        return nominator.still_placed(nomination.assignment, nomination.scope, nomination.places, now)
 
     def _nominator(self, record: Record) -> Nominator:
         assert record.group is not None
         evicts = record.uid not in self._last and self._losses.get(record.uid, 0) < MOST_LOSSES
         return Nominator(self._state, record, record.group.prepared, preempt=evicts)
 
-    def _start(self, nomination: Nomination, untouched: bool) -> bool:
+    def _start(self, nomination: Nomination, look: Look) -> bool:
         """Starts a workload, or evicts for it and keeps the room; False if it does not fit any more."""
         state = self._state
         node = state.tree.queues[nomination.record.workload.queue]
         charge = nomination.assignment.charge
         if state.queue(node.name).limit_hit(nomination.record.workload, charge) is not None:
             return False
-        mark = state.log.mark()
-        for victim in nomination.victims:
-            state.stand(victim.record, FUTURE, None)
-        fits = state.tree.fits(node, charge, FUTURE)
-        fits = fits and (not state.starving or Guard(state, nomination.record).fits(charge))
-        places = nomination.places
-        same = fits and places is not None and (untouched or self._still_placed(nomination))
-        if fits and not same:
-            later = self._place(nomination, now=False)
-            fits = not isinstance(later, Misfit)
-            places = None if isinstance(later, Misfit) else later
-        state.log.revert(mark)
-        if not fits:
+        if not look.quota:
+            return False
+        places: Places | Misfit | None = nomination.places
+        with self._without(nomination.victims):
+            if state.starving and not Guard(state, nomination.record).fits(charge):
+                return False
+            if not look.nodes:
+                places = self._place(nomination, now=False)
+        if isinstance(places, Misfit):
             return False
         for victim in nomination.victims:
             left = self._decisions.evict(victim, nomination.record)
@@ -357,7 +367,7 @@ class Pass:
         at_once = nomination.mode is Mode.FIT and not self._holds
         gone = nomination.record.phase is Phase.WAITING
         if at_once or (gone and state.tree.fits(node, charge, NOW)):
-            known = at_once or (same and nomination.mode is Mode.FIT)
+            known = at_once or (look.nodes and nomination.mode is Mode.FIT)
             soon = places if known else self._place(nomination, now=True)
             if not isinstance(soon, Misfit):
                 self._decisions.admit(nomination, soon)
@@ -369,10 +379,9 @@ class Pass:
 
     def _place(self, nomination: Nomination, now: bool) -> Places | Misfit | None:
         """Nodes for a nomination in the present state; None where nodes do not matter."""
-        scope = build_scope(self._state, nomination.assignment)
-        if scope is None or isinstance(scope, Misfit):
-            return scope
-        return self._nominator(nomination.record).placed(nomination.assignment, scope, now)
+        if nomination.scope is None:
+            return None
+        return self._nominator(nomination.record).placed(nomination.assignment, nomination.scope, now)
 
     def _wait_for_victims(self, nomination: Nomination, places: Places | None) -> bool:
         """Without holds, as in Kueue: the room is kept until the end of the round, then everybody may take it."""
