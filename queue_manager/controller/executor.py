@@ -1,4 +1,4 @@
-"""Executors: bring job objects in line with their rows, send events and annotations. One task a workload at a time.
+"""Executors: bring job objects in line with their rows. One task a workload at a time; events and annotations aside.
 
 An executor never trusts what it sent: after each write it decides again from the row and the newest object, so a
 repeated or half done action is repaired by doing it again.
@@ -7,60 +7,35 @@ repeated or half done action is repaired by doing it again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
-from typing import Protocol
 
 import structlog
 
-from queue_manager.cluster.clock import Backoff, Clock, rfc3339_micro
+from queue_manager.cluster.clock import Backoff, Clock
 from queue_manager.cluster.pods import is_gone
-from queue_manager.cluster.port import EVENTS, PODS, ApiError, Cluster, Object, PatchType, Query, Resource
+from queue_manager.cluster.port import PODS, ApiError, Cluster, Object, PatchType, Query
+from queue_manager.controller.brain import Brain
+from queue_manager.controller.notes import Notes
+from queue_manager.controller.tasks import Tasks
 from queue_manager.kinds.kind import (
-    PREFIX,
     Done,
     Kind,
-    Lookup,
-    Placement,
     PlacementLost,
     Step,
     Unresolvable,
     Wait,
     Write,
 )
-from queue_manager.store.records import ENDED, Action, OutboxEntry, State, WorkloadRow
+from queue_manager.store.records import Action, OutboxEntry, State, WorkloadRow
 
 log = structlog.get_logger(__name__)
 
-MESSAGE_INTERVAL = timedelta(minutes=1)
 PARALLEL_WRITES = 64
-PARALLEL_NOTES = 2
-"""Events and annotations written at once: few, so that they never stand in the way of a start."""
-NOTE_DELAY = 0.1
-"""Seconds that they wait: the start goes first, and a state that lasts a moment is not written at all."""
 MOST_STEPS = 12
 MOST_REPAIRS = 3
-
-
-class Brain(Protocol):
-    """What executors ask of the leader's term."""
-
-    @property
-    def lookup(self) -> Lookup: ...
-    def row(self, uid: str) -> WorkloadRow | None: ...
-    def kind_of(self, row: WorkloadRow) -> Kind: ...
-    def object_of(self, row: WorkloadRow) -> Object | None: ...
-    def observe(self, resource: Resource, obj: Object) -> None: ...
-    def placement_of(self, row: WorkloadRow) -> Placement: ...
-    def live_pods(self, uid: str) -> int: ...
-    def unsettled(self, uid: str, obj: Object | None) -> str: ...
-    def report_drained(self, uid: str) -> None: ...
-    def report_refused(self, uid: str, message: str) -> None: ...
-    def report_stop_trouble(self, uid: str, message: str) -> None: ...
-    def may_write(self) -> bool: ...
-    async def refresh(self, row: WorkloadRow, obj: Object) -> bool: ...
 
 
 @dataclass
@@ -83,12 +58,10 @@ class Executors:
         self._brain = brain
         self._clock = clock
         self._random = random
-        self._component = component
         self._pending: dict[str, _Pending] = {}
         self._slots = asyncio.Semaphore(PARALLEL_WRITES)
-        self._note_slots = asyncio.Semaphore(PARALLEL_NOTES)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._annotated: dict[str, tuple[datetime, str]] = {}
+        self._tasks = Tasks()
+        self._notes = Notes(cluster, brain, clock, random, self._settle, component)
         self.done: list[int] = []
         self.failed: list[tuple[int, str, datetime]] = []
         self.on_progress: Callable[[], None] = lambda: None
@@ -100,10 +73,8 @@ class Executors:
             pending = self._pending.setdefault(entry.uid, _Pending(since=self._clock.monotonic()))
             pending.outbox.add(entry.id)
             self.wake(entry.uid)
-        elif entry.action is Action.EVENT:
-            self._spawn(self._with_retries(entry, self._send_event, last))
         else:
-            self._spawn(self._with_retries(entry, self._annotate, last))
+            self._notes.submit(entry, last)
 
     def wake(self, uid: str) -> None:
         """The workload's row or objects changed: look again, if something is to be done."""
@@ -114,7 +85,7 @@ class Executors:
             pending.again = True
             return
         pending.running = True
-        self._spawn(self._sync_until_done(uid, pending))
+        self._tasks.spawn(self._sync_until_done(uid, pending))
 
     def busy(self, uid: str) -> bool:
         """Whether a write decided by an older row may still be on its way; `on_idle` tells when not any more."""
@@ -128,19 +99,8 @@ class Executors:
 
     async def close(self) -> None:
         """Cancels every task; what they had not finished is still in the outbox."""
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _spawn(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-
-    def _finished(self, task: asyncio.Future[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("executor task failed", error=repr(error))
+        await self._tasks.close()
+        await self._notes.close()
 
     def _settle(self, ids: set[int]) -> None:
         self.done.extend(sorted(ids))
@@ -306,100 +266,9 @@ class Executors:
         self._brain.report_drained(row.uid)
         return True
 
-    async def _with_retries(
-        self,
-        entry: OutboxEntry,
-        action: Callable[[WorkloadRow, OutboxEntry], Awaitable[None]],
-        last: WorkloadRow | None,
-    ) -> None:
-        backoff = Backoff(self._random, first=0.5, greatest=60.0)
-        await self._clock.sleep(NOTE_DELAY)
-        while True:
-            if entry.action is Action.ANNOTATE:
-                # Waited for outside the slots: others have something to write meanwhile.
-                await self._message_pause(entry.uid)
-            try:
-                async with self._note_slots:
-                    row = self._brain.row(entry.uid)
-                    if row is None and last is not None and (entry.action is Action.EVENT or last.state in ENDED):
-                        row = last
-                    if row is not None and not self._brain.may_write():
-                        raise ApiError(0, "NotLeading", "the lease is not certain at present")
-                    if row is not None:
-                        await action(row, entry)
-                break
-            except ApiError as error:
-                if not error.transient and not (error.conflict and backoff.failures < 5):
-                    log.info("not sent", workload=entry.uid, action=entry.action.value, error=str(error))
-                    break
-                await self._clock.sleep(backoff.next(error.retry_after))
-        self._settle({entry.id})
-
-    async def _send_event(self, row: WorkloadRow, entry: OutboxEntry) -> None:
-        """Creates the event, once only: its name is that of the outbox entry."""
-        payload = entry.payload
-        kind = self._brain.kind_of(row)
-        now = self._clock.now()
-        obj = self._brain.object_of(row)
-        if obj is None:
-            return
-        name = f"{row.name[:200]}.{row.uid[:8]}{entry.id:08x}"
-        body: Object = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": name, "namespace": row.namespace},
-            "involvedObject": {
-                "apiVersion": kind.resource.api_version,
-                "kind": row.kind,
-                "namespace": row.namespace,
-                "name": row.name,
-                "uid": row.uid,
-                "resourceVersion": obj["metadata"].get("resourceVersion", ""),
-            },
-            "reason": payload["reason"],
-            "message": payload["message"][:1024],
-            "type": payload["type"],
-            "source": {"component": self._component},
-            "reportingComponent": self._component,
-            "reportingInstance": self._component,
-            "firstTimestamp": rfc3339_micro(now)[:19] + "Z",
-            "lastTimestamp": rfc3339_micro(now)[:19] + "Z",
-            "count": 1,
-        }
-        try:
-            await self._cluster.create(EVENTS, row.namespace, body)
-        except ApiError as error:
-            if not error.conflict:
-                raise
-            # Sent before, and not noted as done: whoever sent it was killed.
-
-    async def _message_pause(self, uid: str) -> None:
-        """A changed `state` is written at once, a changed reason of the same state at most once a minute."""
-        row, last = self._brain.row(uid), self._annotated.get(uid)
-        if row is not None and last is not None and last[1] == row.state.value:
-            pause = (last[0] + MESSAGE_INTERVAL - self._clock.now()).total_seconds()
-            if pause > 0:
-                await self._clock.sleep(pause)
-
-    async def _annotate(self, row: WorkloadRow, entry: OutboxEntry) -> None:
-        """Brings the `state` and `message` annotations up to date."""
-        obj = self._brain.object_of(row)
-        if obj is None:
-            return
-        wanted = {PREFIX + "state": row.state.value, PREFIX + "message": row.message or None}
-        have = obj["metadata"].get("annotations") or {}
-        if all(have.get(key) == value for key, value in wanted.items()):
-            return
-        if self._brain.row(row.uid) is not None:
-            self._annotated[row.uid] = (self._clock.now(), row.state.value)
-        kind = self._brain.kind_of(row)
-        body: Object = {"metadata": {"uid": row.uid, "annotations": wanted}}
-        result = await self._cluster.patch(kind.resource, row.namespace, row.name, body, PatchType.MERGE)
-        self._brain.observe(kind.resource, result)
-
     def forget(self, uid: str) -> None:
         """The workload ended."""
-        self._annotated.pop(uid, None)
+        self._notes.forget(uid)
         self.wake(uid)
 
 

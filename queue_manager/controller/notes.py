@@ -1,0 +1,152 @@
+"""Events and annotations on job objects: what their users read. They never stand in the way of a start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from random import Random
+
+import structlog
+
+from queue_manager.cluster.clock import Backoff, Clock, rfc3339_micro
+from queue_manager.cluster.port import EVENTS, ApiError, Cluster, Object, PatchType
+from queue_manager.controller.brain import Brain
+from queue_manager.controller.tasks import Tasks
+from queue_manager.kinds.kind import PREFIX
+from queue_manager.store.records import ENDED, Action, OutboxEntry, WorkloadRow
+
+log = structlog.get_logger(__name__)
+
+MESSAGE_INTERVAL = timedelta(minutes=1)
+PARALLEL_NOTES = 2
+"""Events and annotations written at once: few, so that they never stand in the way of a start."""
+NOTE_DELAY = 0.1
+"""Seconds that they wait: the start goes first, and a state that lasts a moment is not written at all."""
+
+
+class Notes:
+    """`settled` is told the ids of outbox entries that are done."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        brain: Brain,
+        clock: Clock,
+        random: Random,
+        settled: Callable[[set[int]], None],
+        component: str,
+    ) -> None:
+        self._cluster = cluster
+        self._brain = brain
+        self._clock = clock
+        self._random = random
+        self._settled = settled
+        self._component = component
+        self._slots = asyncio.Semaphore(PARALLEL_NOTES)
+        self._tasks = Tasks()
+        self._annotated: dict[str, tuple[datetime, str]] = {}
+
+    def submit(self, entry: OutboxEntry, last: WorkloadRow | None) -> None:
+        """Takes over an outbox row; `last` is the row it was decided with, for when the workload has ended since."""
+        action = self._send_event if entry.action is Action.EVENT else self._annotate
+        self._tasks.spawn(self._with_retries(entry, action, last))
+
+    def forget(self, uid: str) -> None:
+        """The workload ended."""
+        self._annotated.pop(uid, None)
+
+    async def close(self) -> None:
+        """Cancels every task; what they had not finished is still in the outbox."""
+        await self._tasks.close()
+
+    async def _with_retries(
+        self,
+        entry: OutboxEntry,
+        action: Callable[[WorkloadRow, OutboxEntry], Awaitable[None]],
+        last: WorkloadRow | None,
+    ) -> None:
+        backoff = Backoff(self._random, first=0.5, greatest=60.0)
+        await self._clock.sleep(NOTE_DELAY)
+        while True:
+            if entry.action is Action.ANNOTATE:
+                # Waited for outside the slots: others have something to write meanwhile.
+                await self._message_pause(entry.uid)
+            try:
+                async with self._slots:
+                    row = self._brain.row(entry.uid)
+                    if row is None and last is not None and (entry.action is Action.EVENT or last.state in ENDED):
+                        row = last
+                    if row is not None and not self._brain.may_write():
+                        raise ApiError(0, "NotLeading", "the lease is not certain at present")
+                    if row is not None:
+                        await action(row, entry)
+                break
+            except ApiError as error:
+                if not error.transient and not (error.conflict and backoff.failures < 5):
+                    log.info("not sent", workload=entry.uid, action=entry.action.value, error=str(error))
+                    break
+                await self._clock.sleep(backoff.next(error.retry_after))
+        self._settled({entry.id})
+
+    async def _send_event(self, row: WorkloadRow, entry: OutboxEntry) -> None:
+        """Creates the event, once only: its name is that of the outbox entry."""
+        payload = entry.payload
+        kind = self._brain.kind_of(row)
+        now = self._clock.now()
+        obj = self._brain.object_of(row)
+        if obj is None:
+            return
+        name = f"{row.name[:200]}.{row.uid[:8]}{entry.id:08x}"
+        body: Object = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": row.namespace},
+            "involvedObject": {
+                "apiVersion": kind.resource.api_version,
+                "kind": row.kind,
+                "namespace": row.namespace,
+                "name": row.name,
+                "uid": row.uid,
+                "resourceVersion": obj["metadata"].get("resourceVersion", ""),
+            },
+            "reason": payload["reason"],
+            "message": payload["message"][:1024],
+            "type": payload["type"],
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": self._component,
+            "firstTimestamp": rfc3339_micro(now)[:19] + "Z",
+            "lastTimestamp": rfc3339_micro(now)[:19] + "Z",
+            "count": 1,
+        }
+        try:
+            await self._cluster.create(EVENTS, row.namespace, body)
+        except ApiError as error:
+            if not error.conflict:
+                raise
+            # Sent before, and not noted as done: whoever sent it was killed.
+
+    async def _message_pause(self, uid: str) -> None:
+        """A changed `state` is written at once, a changed reason of the same state at most once a minute."""
+        row, last = self._brain.row(uid), self._annotated.get(uid)
+        if row is not None and last is not None and last[1] == row.state.value:
+            pause = (last[0] + MESSAGE_INTERVAL - self._clock.now()).total_seconds()
+            if pause > 0:
+                await self._clock.sleep(pause)
+
+    async def _annotate(self, row: WorkloadRow, entry: OutboxEntry) -> None:
+        """Brings the `state` and `message` annotations up to date."""
+        obj = self._brain.object_of(row)
+        if obj is None:
+            return
+        wanted = {PREFIX + "state": row.state.value, PREFIX + "message": row.message or None}
+        have = obj["metadata"].get("annotations") or {}
+        if all(have.get(key) == value for key, value in wanted.items()):
+            return
+        if self._brain.row(row.uid) is not None:
+            self._annotated[row.uid] = (self._clock.now(), row.state.value)
+        kind = self._brain.kind_of(row)
+        body: Object = {"metadata": {"uid": row.uid, "annotations": wanted}}
+        result = await self._cluster.patch(kind.resource, row.namespace, row.name, body, PatchType.MERGE)
+        self._brain.observe(kind.resource, result)
