@@ -26,6 +26,7 @@ def _pod_set_shape(pod_set: PodSet) -> Shape:
         pod_set.tolerations,
         pod_set.topology,
         pod_set.podset_group,
+        pod_set.group_topology,
         pod_set.host_ports,
         _devices_shape(pod_set.devices),
         pod_set.replica_size,
@@ -127,7 +128,7 @@ def ask_of(workload: Workload, configuration: Configuration) -> Ask:
         for level in (
             workload.topology,
             *(group.topology for group in workload.pod_groups),
-            *(pod_set.topology for pod_set in workload.pod_sets),
+            *(level for pod_set in workload.pod_sets for level in (pod_set.topology, pod_set.group_topology)),
         )
     )
     return Ask(workload, tuple(pod_sets), tuple(tuple(unit) for unit in units.values()), wants_topology)

@@ -12,7 +12,7 @@ from queue_manager.engine.flavors import Assignment
 from queue_manager.engine.fleet import Amounts, Fleet, Forest
 from queue_manager.engine.kept import kept_nodes
 from queue_manager.engine.kueue_search import KueueSearch
-from queue_manager.engine.prepared import brackets, pod_filter, request_of
+from queue_manager.engine.prepared import brackets, pod_filter, request_of, shared_request
 from queue_manager.engine.ranks import by_rank, is_pinned, shared_domain
 from queue_manager.engine.room import Demand
 from queue_manager.engine.state import State
@@ -62,13 +62,21 @@ def build_scope(state: State, assignment: Assignment) -> Scope | Misfit | None:
                 demands.append(demand)
         if demands:
             group = ask.pod_sets[unit[0]].group
-            groups.setdefault(group, []).append(Scope(request_of(ask, unit), tuple(demands)))
+            groups.setdefault(group, []).append(_unit_scope(ask, unit, demands))
     if not groups:
         return None
     inner = tuple(
         Scope(ask.workload.pod_groups[group].topology, tuple(scopes)) for group, scopes in sorted(groups.items())
     )
     return Scope(ask.workload.topology, inner)
+
+
+def _unit_scope(ask: Ask, unit: tuple[int, ...], demands: Sequence[Demand]) -> Scope:
+    """Pod sets that share a domain: each with its own request inside what they share, or all with one."""
+    shared = shared_request(ask, unit)
+    if shared is None:
+        return Scope(request_of(ask, unit), tuple(demands))
+    return Scope(shared, tuple(Scope(request_of(ask, (demand.index,)), (demand,)) for demand in demands))
 
 
 def _demand(state: State, assignment: Assignment, index: int) -> Demand | Misfit | None:

@@ -140,12 +140,19 @@ def _refusal(name: str, pod_sets: list[PodSetAsk], ask: Ask, queue: Queue, confi
 def brackets(ask: Ask, pod_set: PodSetAsk) -> tuple[TopologyRequest, ...]:
     """Topology requests that hold for a pod set, the innermost first."""
     group = ask.workload.pod_groups[pod_set.group]
-    return tuple(r for r in (pod_set.pod_set.topology, group.topology, ask.workload.topology) if r is not None)
+    own = pod_set.pod_set
+    return tuple(r for r in (own.topology, own.group_topology, group.topology, ask.workload.topology) if r is not None)
+
+
+def shared_request(ask: Ask, unit: tuple[int, ...]) -> TopologyRequest | None:
+    """What pod sets that share a domain ask for together, around what each asks for itself; that of the largest."""
+    found = [ask.pod_sets[index] for index in unit if ask.pod_sets[index].pod_set.group_topology is not None]
+    return max(found, key=lambda pod_set: pod_set.count).pod_set.group_topology if found else None
 
 
 def request_of(ask: Ask, unit: tuple[int, ...]) -> TopologyRequest | None:
-    """The request of pod sets that share a domain: that of the largest one which has any. Slices asked for around it
-    hold for each of its pod sets."""
+    """The request of a pod set, or of pod sets that share a domain: that of the largest one which has any. Slices asked
+    for around it hold for each of its pod sets."""
     found = [ask.pod_sets[index] for index in unit if ask.pod_sets[index].pod_set.topology is not None]
     own = max(found, key=lambda pod_set: pod_set.count).pod_set.topology if found else None
     around = [request.slices for request in brackets(ask, ask.pod_sets[unit[0]]) if request.slices]
@@ -156,10 +163,12 @@ def request_of(ask: Ask, unit: tuple[int, ...]) -> TopologyRequest | None:
 
 def asked_around(ask: Ask, index: int) -> tuple[TopologyRequest, ...]:
     """Topology requests that hold for a pod set, the innermost first; that of the pod sets which share its domain
-    stands for its own."""
+    stands for its own, unless they say around their own what they share."""
     group = ask.workload.pod_groups[ask.pod_sets[index].group]
-    own = request_of(ask, next(unit for unit in ask.units if index in unit))
-    return tuple(r for r in (own, group.topology, ask.workload.topology) if r is not None)
+    unit = next(unit for unit in ask.units if index in unit)
+    shared = shared_request(ask, unit)
+    own = request_of(ask, unit if shared is None else (index,))
+    return tuple(r for r in (own, shared, group.topology, ask.workload.topology) if r is not None)
 
 
 def _topology_refusal(flavor: Flavor, pod_set: PodSetAsk, ask: Ask, queue: Queue, configuration: Configuration) -> str:

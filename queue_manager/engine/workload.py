@@ -137,6 +137,8 @@ class PodSet:
     `stages` is the closed interval of stages in which its pods can run: pod sets whose intervals overlap may run at the
     same time and are charged together; the charge of a workload is the greatest need over its stages (design,
     section 4). `reclaimed` pods have finished and are on loan to others; they are not counted while the loan stands.
+    Pod sets with the same `podset_group` share a domain: that of `group_topology`, and what each asks for itself lies
+    inside it; or, where none has one, that of the request of the largest.
     `min_count` is set only for kinds that can run smaller. The count of an `elastic` one may change while it runs.
 
     Pods have ranks from 0; each `replica_size` of them are one replica (a child Job), 0: all of them are. A replica
@@ -163,6 +165,7 @@ class PodSet:
     exclusive: str = ""
     pod_priority: int = 0
     rules: PodRules = PodRules()
+    group_topology: TopologyRequest | None = None
 
 
 class GroupPolicy(StrEnum):

@@ -19,6 +19,7 @@ REQUIRED_TOPOLOGY = PREFIX + "required-topology"
 PREFERRED_TOPOLOGY = PREFIX + "preferred-topology"
 UNCONSTRAINED_TOPOLOGY = PREFIX + "unconstrained-topology"
 PODSET_GROUP = PREFIX + "podset-group"
+PODSET_GROUP_TOPOLOGY = PREFIX + "podset-group-required-topology"
 MIN_COUNT = PREFIX + "min-count"
 MAX_RUN_TIME = PREFIX + "max-run-time"
 ELASTIC = PREFIX + "elastic"
@@ -54,8 +55,8 @@ OTHERS = tuple(
 )
 OWN = (PLACEMENT, OVERRIDES, ORIGINAL, REBUILT)
 KNOWN = (
-    *(*TOPOLOGY_KEYS, SLICE_TOPOLOGY, SLICE_SIZE, PODSET_GROUP, MIN_COUNT, MAX_RUN_TIME, ELASTIC),
-    *(SPREAD_TOPOLOGY, EXCLUSIVE_TOPOLOGY, BALANCED, *OTHERS, *OWN),
+    *(*TOPOLOGY_KEYS, SLICE_TOPOLOGY, SLICE_SIZE, PODSET_GROUP, PODSET_GROUP_TOPOLOGY, MIN_COUNT, MAX_RUN_TIME),
+    *(ELASTIC, SPREAD_TOPOLOGY, EXCLUSIVE_TOPOLOGY, BALANCED, *OTHERS, *OWN),
 )
 KNOWN_LABELS = (QUEUE_LABEL, PRIORITY_CLASS_LABEL, MANAGED_LABEL, PREFIX + "pod-group")
 
@@ -167,6 +168,25 @@ def podset_group(metadata: View) -> str:
     if field.given and not _NAME.fullmatch(field.text()):
         raise Unresolvable("BadAnnotation", field.path, f"{field.path} must be a name of at most 63 characters")
     return field.text()
+
+
+def podset_group_topology(metadata: View) -> TopologyRequest | None:
+    """The domain that pod sets of one group share, around what each of them asks for itself. Raises Unresolvable."""
+    field = annotation(metadata, PODSET_GROUP_TOPOLOGY)
+    if not field.given:
+        return None
+    if not podset_group(metadata):
+        path = annotation(metadata, PODSET_GROUP).path
+        raise Unresolvable("BadAnnotation", field.path, f"{field.path} needs {path} beside it")
+    try:
+        return _topology(REQUIRED_TOPOLOGY, field.text())
+    except BadValue as error:
+        raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
+
+
+def is_label_key(text: str) -> bool:
+    """Whether a node can have a label of this key."""
+    return bool(_LABEL_KEY.fullmatch(text))
 
 
 def min_count(metadata: View) -> int | None:
@@ -304,6 +324,7 @@ def _annotations(metadata: View, obj: Object, *, template: bool) -> list[Finding
         try:
             slice_layers(metadata)
             is_balanced(metadata)
+            podset_group_topology(metadata)
         except Unresolvable as error:
             findings.append(Finding(error.field, error.message.removeprefix(f"{error.field} ")))
     wishes = [key for key in TOPOLOGY_KEYS if key in annotations]
@@ -320,6 +341,8 @@ def _annotation(field: View, key: str, obj: Object, *, template: bool) -> Findin
             _topology(key, value)
         elif key in (SPREAD_TOPOLOGY, EXCLUSIVE_TOPOLOGY):
             parse_level(value)
+        elif key == PODSET_GROUP_TOPOLOGY:
+            _topology(REQUIRED_TOPOLOGY, value)
         elif key == SLICE_TOPOLOGY:
             parse_levels(value)
         elif key == SLICE_SIZE:
@@ -343,7 +366,7 @@ def _annotation(field: View, key: str, obj: Object, *, template: bool) -> Findin
         return Finding(field.path, "is a label, not an annotation", Severity.WARNING)
     if key not in KNOWN:
         return Finding(field.path, f"is not known{_hint(key, KNOWN)}", Severity.WARNING)
-    if key == PODSET_GROUP and not template:
+    if key in (PODSET_GROUP, PODSET_GROUP_TOPOLOGY) and not template:
         return Finding(field.path, "has a meaning on pod templates only", Severity.WARNING)
     if key == MAX_RUN_TIME and template:
         return Finding(field.path, "has a meaning on the job only, not on a pod template", Severity.WARNING)

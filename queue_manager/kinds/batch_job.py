@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from queue_manager.cluster.port import JOBS, PODS, Object, PatchType
-from queue_manager.engine.workload import PodGroup
+from queue_manager.engine.workload import GroupPolicy, PodGroup
 from queue_manager.kinds import annotations as keys
 from queue_manager.kinds import gates, patches, pod_template, template_edit
 from queue_manager.kinds.fields import View, status_of, suspended, told
@@ -22,6 +22,15 @@ from queue_manager.kinds.kind import (
     Write,
 )
 from queue_manager.kinds.limit_ranges import namespace_defaults
+from queue_manager.kinds.scheduling import (
+    CONFLICT,
+    Grouping,
+    Terms,
+    check_minimum,
+    read_terms,
+    refuse_beside,
+    unknown_fields,
+)
 from queue_manager.kinds.suspending import Suspending
 from queue_manager.kinds.template_edit import Record
 from queue_manager.kinds.wishes import wishes_of, with_wishes
@@ -41,19 +50,23 @@ class JobKind(Suspending):
         """As in `Kind.resolve`. `count` is the full width, `reclaimed` what finished completions no longer need."""
         defaults = namespace_defaults(lookup, obj["metadata"].get("namespace", ""))
         original = View(_original(obj))
-        claims = original.at("spec", "scheduling", "resourceClaims")
-        shape = pod_template.pod_shape(original.at(*TEMPLATE), POD_SET, defaults, claims)
+        scheduling = original.at("spec", "scheduling")
+        terms = _terms(original, scheduling)
+        shape = pod_template.pod_shape(original.at(*TEMPLATE), POD_SET, defaults, terms.claims)
         pod_set = pod_template.with_count(shape, width(original), reclaimed=finished_width(original))
         elastic = _is_elastic(obj, original)
         min_count = None if elastic else keys.min_count(original["metadata"])
         wishes = wishes_of(original["metadata"])
         pod_set = replace(pod_set, min_count=min_count, elastic=elastic)
         pod_set = with_wishes(pod_set, 0, wishes, original.at(*TEMPLATE, "metadata"))
+        group = Grouping(POD_SET, (POD_SET,), terms, pod_set.count)
+        minimum = group.minimum if scheduling.given else None
         return Resolved(
-            pod_groups=(PodGroup(POD_SET, (pod_set,)),),
+            pod_groups=(PodGroup(POD_SET, (pod_set,), terms.policy, minimum, terms.topology, terms.disruption),),
             topology=wishes.topology,
             inputs=dict(defaults.inputs),
             pod_priority_class=shape.priority_class,
+            messages=unknown_fields(scheduling),
         )
 
     @patches.guarded
@@ -151,6 +164,21 @@ class JobKind(Suspending):
     def pod_set_of(self, pod: Object) -> str:
         """There is one."""
         return POD_SET
+
+
+def _terms(job: View, scheduling: View) -> Terms:
+    """What the Job says of its pod group: without a policy each of its pods may start alone (workloads.md 4.5)."""
+    if not scheduling.given:
+        return Terms()
+    refuse_beside(scheduling, job.at(*TEMPLATE, "spec", "schedulingGroup"))
+    terms = read_terms(scheduling, GroupPolicy.BASIC)
+    check_minimum(scheduling, terms, width(job))
+    field = keys.annotation(job["metadata"], keys.MIN_COUNT)
+    if field.given and terms.policy is GroupPolicy.GANG:
+        path = scheduling.at("schedulingPolicy", "gang").path
+        message = f"{field.path} can't stand beside {path}, which says how many pods have to start together"
+        raise Unresolvable(CONFLICT, field.path, message)
+    return terms
 
 
 def width(job: View) -> int:

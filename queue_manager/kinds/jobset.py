@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from queue_manager.cluster.port import JOB_SETS, JOBS, Object
@@ -22,6 +23,7 @@ from queue_manager.kinds.kind import (
 from queue_manager.kinds.limit_ranges import namespace_defaults
 from queue_manager.kinds.patches import Operation
 from queue_manager.kinds.replicated_jobs import JOB_SET_NAME
+from queue_manager.kinds.scheduling import Dialect, unknown_fields
 from queue_manager.kinds.suspending import Suspending
 from queue_manager.kinds.template_edit import Record
 from queue_manager.kinds.wishes import wishes_of
@@ -39,7 +41,9 @@ class JobSetKind(Suspending):
         defaults = namespace_defaults(lookup, obj["metadata"].get("namespace", ""))
         wishes = wishes_of(View(obj)["metadata"])
         spec = View(_original(obj))["spec"]
-        return replicated_jobs.resolve(spec, defaults, self.reclaimable(obj, lookup), wishes, {})
+        groups = replicated_jobs.groupings(spec, spec["scheduling"], Dialect.JOB_SET)
+        resolved = replicated_jobs.resolve(spec, defaults, self.reclaimable(obj, lookup), wishes, {}, groups)
+        return replace(resolved, messages=unknown_fields(spec["scheduling"]))
 
     @patches.guarded
     def next_start(self, obj: Object, placement: Placement, lookup: Lookup, *, refused: str = "") -> Step:

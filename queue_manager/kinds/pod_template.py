@@ -47,6 +47,7 @@ def pod_shape(
         tolerations=tuple(dict.fromkeys((*tolerations(spec["tolerations"]), *runtime_tolerations))),
         topology=keys.topology_request(template["metadata"]),
         podset_group=keys.podset_group(template["metadata"]),
+        group_topology=keys.podset_group_topology(template["metadata"]),
         host_ports=_host_ports(spec),
         devices=devices_of(spec, requests, defaults, group_claims or View(None), groups),
     )

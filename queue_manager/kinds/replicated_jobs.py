@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from queue_manager.cluster.port import JOBS, Object
-from queue_manager.engine.workload import PodGroup
+from queue_manager.engine.workload import PodGroup, PodSet, SliceLayer, TopologyMode, TopologyRequest
 from queue_manager.kinds import pod_template, stages
 from queue_manager.kinds.fields import View, condition, is_controlled_by, status_of, told
 from queue_manager.kinds.kind import Lookup, Placement, Resolved, Unresolvable
 from queue_manager.kinds.limit_ranges import Defaults
+from queue_manager.kinds.scheduling import CONFLICT, Dialect, Grouping, Target, Terms, refuse_beside
+from queue_manager.kinds.scheduling import groupings as scheduling_groupings
 from queue_manager.kinds.wishes import Wishes, with_wishes
 
 JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
@@ -36,9 +38,9 @@ class ReplicatedJob:
         return self.replicas * self.pods_per_job
 
     @property
-    def group_claims(self) -> View:
-        """Resource claims of the PodGroup that each child Job makes."""
-        return self.view.at("template", "spec", "scheduling", "resourceClaims")
+    def scheduling(self) -> View:
+        """What each child Job says of its pod group."""
+        return self.view.at("template", "spec", "scheduling")
 
     @property
     def template(self) -> View:
@@ -76,32 +78,85 @@ def in_order(spec: View) -> bool:
     return spec.at("startupPolicy", "startupPolicyOrder").text() == "InOrder"
 
 
+def sequenced(spec: View) -> bool:
+    """Whether some replicated jobs wait for others."""
+    jobs = replicated_jobs(spec)
+    return len(jobs) > 1 and (in_order(spec) or any(job.depends_on for job in jobs))
+
+
+def groupings(spec: View, scheduling: View, dialect: Dialect) -> tuple[Grouping, ...]:
+    """The pod groups that a `scheduling` field makes of the replicated jobs of a JobSet spec, () where it is not given.
+    Raises Unresolvable."""
+    if not scheduling.given:
+        return ()
+    jobs = replicated_jobs(spec)
+    refuse_beside(scheduling, *(other for job in jobs for other in (job.scheduling, _pod_group_name(job.template))))
+    targets = [Target(job.name, job.replicas, job.pods_per_job) for job in jobs]
+    return scheduling_groupings(scheduling, targets, dialect, GROUP, sequenced=sequenced(spec))
+
+
+def _pod_group_name(template: View) -> View:
+    return template.at("spec", "schedulingGroup")
+
+
 def resolve(
     spec: View,
     defaults: Defaults,
     reclaimed: Mapping[str, int],
     wishes: Wishes,
     inputs: Mapping[str, str],
+    groups: tuple[Grouping, ...] = (),
 ) -> Resolved:
-    """One gang of all pod sets of a JobSet spec; `wishes` are those of the whole job, `inputs` objects it was made
+    """Pod sets and pod groups of a JobSet spec, one gang of all without `groups`; `wishes` are those of the whole job,
+    `inputs` objects it was made
     from. Raises Unresolvable."""
     jobs = replicated_jobs(spec)
+    groups = groups or (Grouping(GROUP, tuple(job.name for job in jobs), Terms(), 0),)
     spans = stages.intervals({job.name: job.depends_on for job in jobs}, spec["replicatedJobs"].path)
-    shapes = [pod_template.pod_shape(job.template, job.name, defaults, job.group_claims, job.replicas) for job in jobs]
-    counted = (
-        pod_template.with_count(shape, job.count, spans[job.name], reclaimed.get(job.name, 0))
-        for job, shape in zip(jobs, shapes, strict=True)
-    )
-    pod_sets = tuple(
-        with_wishes(pod_set, job.pods_per_job, wishes, job.template["metadata"], job.view.at("template", "metadata"))
-        for job, pod_set in zip(jobs, counted, strict=True)
-    )
+    of_job = {name: group for group in groups for name in group.jobs}
+    shapes = {job.name: _shape(job, of_job[job.name], defaults) for job in jobs}
+    pod_sets: dict[str, PodSet] = {}
+    for job in jobs:
+        counted = pod_template.with_count(shapes[job.name], job.count, spans[job.name], reclaimed.get(job.name, 0))
+        metadata = job.template["metadata"], job.view.at("template", "metadata")
+        pod_sets[job.name] = with_wishes(counted, job.pods_per_job, wishes, *metadata)
     return Resolved(
-        pod_groups=(PodGroup(GROUP, pod_sets),),
+        pod_groups=tuple(_pod_group(group, jobs, pod_sets) for group in groups),
         topology=wishes.topology,
         inputs={**inputs, **defaults.inputs},
-        pod_priority_class=next((shape.priority_class for shape in shapes if shape.priority_class), ""),
+        pod_priority_class=next((shape.priority_class for shape in shapes.values() if shape.priority_class), ""),
     )
+
+
+def _shape(job: ReplicatedJob, group: Grouping, defaults: Defaults) -> pod_template.PodShape:
+    """Pods share the claims of their group: those of each child Job, or one for all of the group."""
+    claims, copies = group.terms.claims, job.replicas if group.each_job else 1
+    if not claims.given:
+        claims, copies = job.scheduling["resourceClaims"], job.replicas
+    return pod_template.pod_shape(job.template, job.name, defaults, claims, copies)
+
+
+def _pod_group(group: Grouping, jobs: Sequence[ReplicatedJob], pod_sets: Mapping[str, PodSet]) -> PodGroup:
+    members = [job for job in jobs if job.name in group.jobs]
+    topology = group.terms.topology
+    found = tuple(pod_sets[job.name] for job in members)
+    if topology is not None and group.each_job and members[0].replicas > 1:
+        # Each child Job is a group in a domain of its own choice: slices of its pods say the same.
+        found = tuple(_each_job_in_one(pod_set, topology.level, members[0].pods_per_job) for pod_set in found)
+        topology = None
+    minimum = group.minimum if group.pods else None
+    return PodGroup(group.name, found, group.terms.policy, minimum, topology, group.terms.disruption)
+
+
+def _each_job_in_one(pod_set: PodSet, level: str, pods: int) -> PodSet:
+    own = pod_set.topology or TopologyRequest(TopologyMode.UNCONSTRAINED)
+    if own.slices and pods % own.slices[0].size:
+        message = (
+            f"{pod_set.name}: its slices of {own.slices[0].size} pods do not divide the {pods} pods of a child Job, "
+            f"which lie in one {level}"
+        )
+        raise Unresolvable(CONFLICT, "", message)
+    return replace(pod_set, topology=replace(own, slices=(SliceLayer(level, pods), *own.slices)))
 
 
 def statuses(job_set: Object) -> dict[str, Mapping[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from queue_manager.cluster.port import JOB_SETS, TRAIN_JOBS, Object
 from queue_manager.kinds import annotations as keys
@@ -23,6 +23,7 @@ from queue_manager.kinds.kind import (
 )
 from queue_manager.kinds.limit_ranges import namespace_defaults
 from queue_manager.kinds.replicated_jobs import JOB_SET_NAME
+from queue_manager.kinds.scheduling import SIZE, Dialect, Grouping, refuse_beside, unknown_fields
 from queue_manager.kinds.suspending import Suspending
 from queue_manager.kinds.train_job_patch import patch_entry
 from queue_manager.kinds.trainer_api import generation
@@ -53,12 +54,15 @@ class TrainJobKind(Suspending):
         runtime = find_runtime(obj, api, lookup)
         spec = job_set_spec(obj, runtime, api, without_ours=patch_entry(obj, api).recorded)
         _refuse_pod_group_policy(runtime, spec)
+        scheduling = runtime.view.at("spec", "scheduling")
+        if scheduling.given:
+            refuse_beside(scheduling, runtime.view.at("spec", "podGroupPolicy"), spec["scheduling"])
+        groups = replicated_jobs.groupings(spec, scheduling, Dialect.TRAINER)
         defaults = namespace_defaults(lookup, obj["metadata"].get("namespace", ""))
         wishes, messages = self._wishes(obj, runtime)
-        resolved = replicated_jobs.resolve(
-            spec, defaults, self.reclaimable(obj, lookup), wishes, {runtime.name: runtime.identity}
-        )
-        return Resolved(resolved.pod_groups, resolved.topology, resolved.inputs, resolved.pod_priority_class, messages)
+        inputs = {runtime.name: runtime.identity, **_fixed_size(obj, groups)}
+        resolved = replicated_jobs.resolve(spec, defaults, self.reclaimable(obj, lookup), wishes, inputs, groups)
+        return replace(resolved, messages=(*messages, *unknown_fields(scheduling)))
 
     def _wishes(self, obj: Object, runtime: Runtime) -> tuple[Wishes, tuple[str, ...]]:
         """The admin's wishes on the runtime, else the job's; a job may replace those that the settings allow it to."""
@@ -202,6 +206,13 @@ class TrainJobKind(Suspending):
         return replicated_jobs.pod_set_of(pod)
 
 
+def _fixed_size(obj: Object, groups: tuple[Grouping, ...]) -> dict[str, str]:
+    """The numNodes that the size of a gang was computed from: Trainer never changes a gang that it has made."""
+    if all(group.minimum is None for group in groups):
+        return {}
+    return {SIZE: str(View(obj).at("spec", "trainer", "numNodes").integer(0))}
+
+
 def _suspend_again(obj: Object) -> Step:
     """Somebody else unsuspended it: its pods may come up anywhere."""
     operations = [*patches.unchanged(obj), patches.put(True, "spec", "suspend")]
@@ -237,9 +248,7 @@ def _refuse_pod_group_policy(runtime: Runtime, spec: View) -> None:
     """Its group counts all pods at once: with jobs that wait for each other it is never complete (workloads.md 1.7)."""
     policy = runtime.view.at("spec", "podGroupPolicy")
     named = next((policy[name] for name in ("coscheduling", "volcano") if policy[name].given), None)
-    jobs = replicated_jobs.replicated_jobs(spec)
-    sequenced = replicated_jobs.in_order(spec) or any(job.depends_on for job in jobs)
-    if named is not None and sequenced and len(jobs) > 1:
+    if named is not None and replicated_jobs.sequenced(spec):
         message = (
             f"{named.path} makes one group of all pods, but the jobs of {runtime.name} start one after another: "
             "the group can never form"

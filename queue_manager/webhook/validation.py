@@ -16,7 +16,10 @@ from queue_manager.webhook.rules import GROUPS_ANNOTATION, USER_ANNOTATION, Cata
 from queue_manager.webhook.scope import annotations_of, labels_of, queue_label, queue_of
 
 # Annotations whose value is a topology level or a list of them; the strict ones can't be met with an unknown one.
-_STRICT_LEVELS = tuple(PREFIX + name for name in ("required-topology", "slice-topology", "exclusive-topology"))
+_STRICT_LEVELS = tuple(
+    PREFIX + name
+    for name in ("required-topology", "podset-group-required-topology", "slice-topology", "exclusive-topology")
+)
 _SOFT_LEVELS = tuple(PREFIX + name for name in ("preferred-topology", "spread-topology"))
 
 

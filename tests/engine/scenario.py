@@ -21,6 +21,8 @@
       - submit: {a: {queue: nlp, priority: 5, pods: 4, gpu: 8, required: rack}, b: {sets: {init: {stages: [0, 0]}}},
                  c: {queue: nlp, devices: {h100.nvidia.com: 1}, claims: {nic: {roce: 1}}, backed: {gpu: h100}}}
       - submit: {c: {queue: nlp, pods: 4, gpu: 1, required: rack, slices: {host: 2}, ports: [8471]}}
+      - submit: {d: {groups: {g: {policy: basic, minimum: 2, required: block, sets: {
+                        lead: {group: crew, groupRequired: rack, required: host}, work: {group: crew}}}}}}
       - plan: {admitted: [a], resized: [e], evicted: {b: a}, waiting: {c: WaitingForQuota}, says: {c: "1 gpu short"}}
       - plan: {told: {c: WaitingForQuota}}    (whose reason is news to its owner; `waiting` is whoever is asked about)
       - release / evict / remove / finish / hold / unhold: [a]
@@ -32,6 +34,7 @@
       - fill: {nlp: 2 1@5}    (runs 2 cpu and, at priority 5, 1 cpu there: nlp1, nlp2)
       - anew: {...begins again, with this merged into the configuration...}
       - expect: {usage: {nlp: {gpu: 4}}, places: {a: {n0: 2}}, selector: {a: {rack: r0}}, waiting: ..., running: [a],
+                 selector: {b: {main: {rack: r1}, side: {}}},    (for all pod sets alike, or for each)
                  ranks: {a: {main: [[n0, 2]]}}, pinned: {a: [main]}}
 
 The key of a plan is its exact outcome: what is not listed must not happen. Creation time is the order of submission.
@@ -80,6 +83,7 @@ from queue_manager.engine.resize import owner_uid
 from queue_manager.engine.resources import ResourceRules, Transformation
 from queue_manager.engine.workload import (
     Devices,
+    GroupPolicy,
     PodGroup,
     PodSet,
     Requirement,
@@ -99,7 +103,7 @@ START = 1_000_000
 """Microseconds at which every scenario begins."""
 POD_SET_KEYS = (
     *("pods", "min", "stages", "reclaimed", "selector", "affinity", "tolerations", "group", "node", "elastic"),
-    *("slices", "ports"),
+    *("slices", "ports", "groupRequired"),
 )
 DEVICE_KEYS = ("devices", "claims", "backed")
 TOPOLOGY = {mode.value: mode for mode in TopologyMode}
@@ -268,7 +272,14 @@ def pod_set(name: str, data: Data) -> PodSet:
             data.get("backed", {}),
         ),
         elastic=data.get("elastic", False),
+        group_topology=topology_of({"required": data["groupRequired"]}) if "groupRequired" in data else None,
     )
+
+
+def pod_group(name: str, data: Data) -> PodGroup:
+    pod_sets = tuple(pod_set(n, s) for n, s in data["sets"].items())
+    policy = GroupPolicy(data.get("policy", "gang"))
+    return PodGroup(name, pod_sets, policy, data.get("minimum"), topology_of(data))
 
 
 def workload(uid: str, data: Data, created: int) -> Workload:
@@ -281,10 +292,7 @@ def workload(uid: str, data: Data, created: int) -> Workload:
     groups = data.pop("groups", None)
     if groups is None:
         groups = {"main": {"sets": data.pop("sets", None) or {"main": data}}}
-    pod_groups = tuple(
-        PodGroup(name, tuple(pod_set(n, s) for n, s in group["sets"].items()), topology=topology_of(group))
-        for name, group in groups.items()
-    )
+    pod_groups = tuple(pod_group(name, group) for name, group in groups.items())
     return Workload(
         uid,
         "default",
@@ -568,8 +576,9 @@ class Run:
         for uid, selector in wanted.items():
             admission = self.engine._state.records[uid].admission
             assert admission is not None, f"{uid} is not admitted"
-            found = [dict(p.selector) for p in admission.pod_sets]
-            assert all(one == selector for one in found), f"selectors of {uid} {found}"
+            found = {p.name: dict(p.selector) for p in admission.pod_sets}
+            each = selector if all(isinstance(one, dict) for one in selector.values()) else None
+            assert found == (each or dict.fromkeys(found, selector)), f"selectors of {uid} {found}"
 
     def _ranks(self, wanted: Data) -> None:
         """Uid -> pod set -> [[domain, pods], ...] in the order of ranks, the domain by its narrowest value."""
