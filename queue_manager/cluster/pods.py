@@ -74,8 +74,9 @@ def project(pod: Object) -> Object:
     kept = {name: metadata[name] for name in _METADATA if name in metadata}
     if metadata.get("labels"):
         kept["labels"] = {k: intern(v) for k, v in metadata["labels"].items() if k not in _BULKY}
-    if ours := {k: v for k, v in (metadata.get("annotations") or {}).items() if k.startswith(_PREFIXES)}:
-        kept["annotations"] = ours
+    if annotations := metadata.get("annotations"):
+        # That there are others is kept as well: who adds one must know whether the map is there.
+        kept["annotations"] = {k: v for k, v in annotations.items() if k.startswith(_PREFIXES)} or _NONE
     if owner is not None:
         kept["ownerReferences"] = [_shared_owner(*(owner.get(name) for name in _OWNER))]
     conditions = tuple(
@@ -87,7 +88,7 @@ def project(pod: Object) -> Object:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": kept,
-        "spec": {name: spec[name] for name in _SPEC if spec.get(name)},
+        "spec": {name: spec[name] for name in (_SPEC if spec.get("nodeName") else _UNBOUND_SPEC) if spec.get(name)},
         "status": {"phase": intern(status.get("phase", "Pending")), "conditions": _shared_conditions(conditions)},
         REQUESTS: _shared(tuple(sorted(_readable_requests(spec).items()))),
         HOST_PORTS: host_ports(spec),
@@ -146,6 +147,10 @@ _BULKY = frozenset(
 )
 """Labels that nobody here asks for."""
 _SPEC = ("nodeName", "schedulingGates", "schedulerName", "priority", "priorityClassName", "nodeSelector")
+_UNBOUND_SPEC = (*_SPEC, "affinity")
+"""Where a pod that is bound may go does not matter any more."""
+_NONE: dict[str, str] = {}
+"""Shared by all pods of which no annotation is kept; never changed, as no object is."""
 
 
 def _readable_requests(spec: Object) -> Mapping[str, int]:

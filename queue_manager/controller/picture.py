@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from queue_manager.cluster.port import JOB_SETS, JOBS, NODES, Object
+from queue_manager.cluster.port import JOB_SETS, JOBS, NODES, PODS, Object
 from queue_manager.config.compiled import Compiled, compile_objects
 from queue_manager.controller.drain import unsettled
 from queue_manager.controller.intake import Intake
@@ -17,6 +17,7 @@ from queue_manager.controller.view import ClusterView
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.workload import Workload
 from queue_manager.kinds.annotations import checkpointed_at
+from queue_manager.kinds.gates import TOPOLOGY_GATE
 from queue_manager.kinds.kind import Kind, Placement, PodPlacement
 from queue_manager.kinds.registry import KINDS
 from queue_manager.store.deadlines import STARTED
@@ -84,7 +85,10 @@ class Picture:
         assert row.admission is not None
         return {
             pod_set.name: PodPlacement(
-                count=pod_set.count, node_selector=dict(pod_set.selector), tolerations=pod_set.tolerations
+                count=pod_set.count,
+                node_selector=dict(pod_set.selector),
+                tolerations=pod_set.tolerations,
+                gates=(TOPOLOGY_GATE,) if pod_set.pinned else (),
             )
             for pod_set in row.admission.admission.pod_sets
         }
@@ -105,6 +109,11 @@ class Picture:
         row = self.rows.get(root)
         pod_set = self.kind_of(row).pod_set_of({"metadata": {"labels": dict(pod.labels)}}) if row else ""
         self.pods.put(pod, root, pod_set)
+
+    def pods_of(self, uid: str) -> list[Object]:
+        """The pods of a workload that have not ended, as the caches show them."""
+        found = (self.view.by_uid(PODS, pod.uid) for pod in self.pods.pods_of(uid))
+        return [pod for pod in found if pod is not None]
 
     def bind(self, row: WorkloadRow) -> None:
         """Tells the engine where the pods of an admitted workload are bound."""

@@ -1,7 +1,8 @@
-"""Lets the pods of elastic jobs through to the scheduler, as many as are admitted. One task a workload at a time.
+"""Lets pods through to the scheduler: those of pinned pod sets to their places, those of elastic jobs as many as are
+admitted. Each when it appears: pods of later stages, and followers of a leader, are there only once others run.
 
 Decided anew from the row and the pods each time, so that a crash at any point does no harm. What was let through is
-remembered until the caches show it: else one pod more could run than is admitted.
+remembered until the caches show it: else one pod more could run than is admitted, or two at one place.
 """
 
 from __future__ import annotations
@@ -13,44 +14,54 @@ from random import Random
 import structlog
 
 from queue_manager.cluster.clock import Backoff, Clock
-from queue_manager.cluster.port import PODS, ApiError, Object
-from queue_manager.controller.resizing import by_name, is_elastic
-from queue_manager.engine.resize import running_pods
-from queue_manager.kinds.gates import releases
-from queue_manager.kinds.kind import Lookup, Write
+from queue_manager.cluster.port import ApiError, Object
+from queue_manager.controller.pod_events import PodEvents
+from queue_manager.controller.seats import Let, Seats
+from queue_manager.controller.tasks import Tasks
+from queue_manager.kinds.kind import Write
+from queue_manager.store.deadlines import STARTED
 from queue_manager.store.records import WorkloadRow
 
 log = structlog.get_logger(__name__)
 
+PARALLEL = 64
+"""Pods let through at once, of all workloads together."""
 
-def admitted_pods(row: WorkloadRow) -> int:
-    """How many pods may run."""
-    assert row.admission is not None
-    pod_sets = by_name(row.pod_groups)
-    return sum(running_pods(pod_sets.get(p.name), p) for p in row.admission.admission.pod_sets)
+
+def runs(row: WorkloadRow) -> bool:
+    """Whether pods of the row's workload may run."""
+    return row.state in STARTED and row.admission is not None
 
 
 class PodGates:
-    """`row` answers the row as last committed, `may_write` whether the lease still holds."""
+    """`row` answers the row as last committed, `may_write` whether the lease still holds. `events` say why a pod stays
+    behind its gate."""
 
     def __init__(
         self,
-        lookup: Lookup,
+        seats: Seats,
         row: Callable[[str], WorkloadRow | None],
         may_write: Callable[[], bool],
         send: Callable[[Write], Awaitable[Object | None]],
         clock: Clock,
         random: Random,
+        events: PodEvents,
+        *,
+        parallel: int = PARALLEL,
     ) -> None:
-        self._lookup = lookup
+        self._seats = seats
         self._row = row
         self._may_write = may_write
         self._send = send
         self._clock = clock
         self._random = random
-        self._passed: dict[str, set[str]] = {}
-        self._running: dict[str, asyncio.Task[None]] = {}
-        self._again: set[str] = set()
+        self._events = events
+        self._lanes = asyncio.Semaphore(parallel)
+        self._passed: dict[str, dict[str, int]] = {}
+        self._tasks = Tasks()
+        self._backoffs: dict[str, Backoff] = {}
+        self._resting: dict[str, set[str]] = {}
+        self._held_up: set[str] = set()
 
     def passed(self, uid: str) -> frozenset[str]:
         """Pods of a workload that were let through by this process, by uid."""
@@ -58,71 +69,98 @@ class PodGates:
 
     def look(self, uid: str) -> None:
         """The row or the pods of a workload changed: let through who may run now."""
-        if uid in self._running:
-            self._again.add(uid)
-        elif self._due(uid):
-            task = asyncio.ensure_future(self._let_through(uid))
-            self._running[uid] = task
-            task.add_done_callback(lambda done: self._ended(uid, done))
+        try:
+            self._look(uid)
+        except Exception:
+            log.exception("gates of pods failed; they are looked at again later", workload=uid)
+            self._look_later(uid)
+
+    def nodes_changed(self) -> None:
+        """Pods that wait for a node may have it now."""
+        for uid in sorted(self._held_up):
+            self.look(uid)
 
     async def close(self) -> None:
         """Cancels every task."""
-        tasks = list(self._running.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
+        await self._events.close()
 
     def forget(self, uid: str) -> None:
         """The workload ended."""
         self._passed.pop(uid, None)
+        self._backoffs.pop(uid, None)
+        self._held_up.discard(uid)
+        self._events.forget(uid)
 
-    def _due(self, uid: str) -> list[Write]:
+    def _look(self, uid: str) -> None:
         row = self._row(uid)
-        if row is None or not is_elastic(row):
+        self._held_up.discard(uid)
+        if row is None or not runs(row):
             self._passed.pop(uid, None)
-            return []
-        pods = self._lookup.owned_by(PODS, uid)
-        passed = self._passed.get(uid, set())
-        if passed:
-            passed &= {pod["metadata"]["uid"] for pod in pods}
-        return releases(pods, admitted_pods(row), passed)
-
-    def _ended(self, uid: str, task: asyncio.Task[None]) -> None:
-        again = uid in self._again
-        self._running.pop(uid)
-        self._again.discard(uid)
-        if task.cancelled():
             return
-        if (error := task.exception()) is not None:
-            log.error("gates of pods failed", workload=uid, error=repr(error))
-        if again:
-            self.look(uid)
+        passed = self._passed.setdefault(uid, {})
+        found = self._seats.find(row, passed)
+        for pod in passed.keys() - found.there:
+            del passed[pod]
+        if not passed and not found.let:
+            del self._passed[uid]
+        if found.held_up:
+            self._held_up.add(uid)
+        for surplus, message in found.left:
+            self._events.tell(row, surplus, message)
+        resting = self._resting.get(uid, ())
+        for let in found.let:
+            if let.pod not in resting:
+                # Noted before it is sent: an answer may get lost.
+                passed[let.pod] = let.slot
+                self._tasks.spawn(self._let_through(uid, row, let))
 
-    async def _let_through(self, uid: str) -> None:
-        backoff = Backoff(self._random, first=0.2, greatest=30.0)
-        while due := self._due(uid):
-            row = self._row(uid)
+    async def _let_through(self, uid: str, row: WorkloadRow, let: Let) -> None:
+        async with self._lanes:
+            if not self._still(uid, row):
+                # Fewer may run by now, or none, or elsewhere: decided anew.
+                self._passed.get(uid, {}).pop(let.pod, None)
+                self._look_later(uid, at_once=True)
+                return
             try:
-                for write in due:
-                    if self._row(uid) is not row:
-                        break  # fewer may run by now, or none: decided anew
-                    if not self._may_write():
-                        raise ApiError(0, "NotLeading", "the lease is not certain at present")
-                    await self._pass(uid, write)
-                backoff.reset()
-            except ApiError as error:
-                log.warning("a pod could not be let through, tried again", workload=uid, error=str(error))
-                await self._clock.sleep(backoff.next(error.retry_after))
+                if not self._may_write():
+                    raise ApiError(0, "NotLeading", "the lease is not certain at present")
+                await self._send(let.write)
+            except Exception as error:
+                self._failed(uid, let, error)
+            else:
+                self._backoffs.pop(uid, None)
+                log.info("written", workload=uid, write=let.write.says, pod=let.write.name)
 
-    async def _pass(self, uid: str, write: Write) -> None:
-        pod = write.body[0]["value"]
-        self._passed.setdefault(uid, set()).add(pod)  # before it is sent: an answer may get lost
-        try:
-            await self._send(write)
-        except Exception as error:
-            # Gone, or let through already: the watch tells which.
-            if not isinstance(error, ApiError) or not (error.not_found or error.conflict):
-                self._passed[uid].discard(pod)
-                raise
-        else:
-            log.info("written", workload=uid, write=write.says, pod=write.name)
+    def _still(self, uid: str, decided: WorkloadRow) -> bool:
+        """Whether what the row says of its pods is what it said when a write was decided."""
+        row = self._row(uid)
+        if row is decided:
+            return True
+        if row is None or not runs(row) or row.attempt != decided.attempt:
+            return False
+        assert row.admission is not None
+        assert decided.admission is not None
+        same = row.admission.admission.pod_sets == decided.admission.admission.pod_sets
+        return same and row.pod_groups == decided.pod_groups
+
+    def _failed(self, uid: str, let: Let, error: Exception) -> None:
+        if isinstance(error, ApiError) and error.not_found:
+            return  # the watch tells that it is gone
+        log.warning("a pod was not let through, tried again", workload=uid, pod=let.write.name, error=repr(error))
+        self._passed.get(uid, {}).pop(let.pod, None)
+        retry_after = error.retry_after if isinstance(error, ApiError) else None
+        self._look_later(uid, let.pod, retry_after=retry_after)
+
+    def _look_later(self, uid: str, pod: str = "", *, at_once: bool = False, retry_after: float | None = None) -> None:
+        """One look is waited for at a time, and sees all that failed until then; `pod` rests till then."""
+        waited_for = uid in self._resting
+        self._resting.setdefault(uid, set()).add(pod)
+        if not waited_for:
+            backoff = self._backoffs.setdefault(uid, Backoff(self._random, first=0.2, greatest=30.0))
+            self._tasks.spawn(self._look_after(uid, 0.0 if at_once else backoff.next(retry_after)))
+
+    async def _look_after(self, uid: str, pause: float) -> None:
+        await self._clock.sleep(pause)
+        self._resting.pop(uid, None)
+        self.look(uid)

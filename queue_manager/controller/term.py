@@ -26,10 +26,12 @@ from queue_manager.controller.inbox import LONGEST_PAUSE, Inbox
 from queue_manager.controller.memory import Memory
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.plan_changes import changes_of
+from queue_manager.controller.pod_events import PodEvents
 from queue_manager.controller.pod_gates import PodGates
 from queue_manager.controller.reasons import Reasons
 from queue_manager.controller.reconciler import Reconciler
 from queue_manager.controller.reports import Reports
+from queue_manager.controller.seats import Seats
 from queue_manager.controller.settling import Settling
 from queue_manager.controller.stored_nodes import StoredNodes
 from queue_manager.controller.times import to_microseconds
@@ -70,7 +72,15 @@ class Term:
         reports = Reports(self.picture.rows, self.inbox.touch)
         self.executors = Executors(cluster, Answers(self.picture, reports, self.inbox.touch, valid), clock, random)
         self.executors.on_idle = self.inbox.touch
-        self.gates = PodGates(self.view, self.picture.rows.get, valid, self.executors.send, clock, random)
+        self.gates = PodGates(
+            Seats(self.view, self.picture.pods_of, self.picture.kind_of),
+            self.picture.rows.get,
+            valid,
+            self.executors.send,
+            clock,
+            random,
+            PodEvents(cluster, clock, valid),
+        )
         self.reconciler = Reconciler(self.picture, reports, self.executors, clock, self.gates.passed)
         self.reasons = Reasons(self.picture, clock)
         self.stored_nodes = StoredNodes(store, in_thread, epoch, self.picture, clock)
@@ -252,6 +262,7 @@ class Term:
         self.stored_nodes.changed(names)
         if names:
             self.reasons.something_happened()
+            self.gates.nodes_changed()
 
     # --- rows and objects ---------------------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ class JobKind(Suspending):
         original = View(_original(obj))
         elastic = _is_elastic(obj, original)
         if elastic:
-            placement = replace(placement, gates=(gates.GATE,))
+            placement = replace(placement, gates=(gates.GATE, *placement.gates))
         after, undo = template_edit.place(original.at(*TEMPLATE), placement, as_affinity=True)
         record: Record = {POD_SET: undo} if undo else {}
         parallelism = original.at("spec", "parallelism").count(1)

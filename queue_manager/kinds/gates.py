@@ -1,25 +1,32 @@
-"""Pods that must not run before they are admitted: those of elastic jobs are made with a gate, which we take away.
+"""Pods that must not run before they are told where, or at all: they are made with a gate, which we take away.
 
 The gate is put into the pod template when the job starts, for the template of a running job can't be changed. From then
-on its controller may make pods as it likes: as many as are admitted are let through to the scheduler, at any time.
+on its controller may make pods as it likes, at any time: each is let through to the scheduler when its turn has come.
+Two gates: pods of an elastic job run as many as are admitted, pods of a pinned pod set go to the place of their rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from queue_manager.cluster.pods import is_gone
 from queue_manager.cluster.port import PODS, Object
 from queue_manager.kinds.kind import PREFIX, Write
-from queue_manager.kinds.patches import remove, test, write
+from queue_manager.kinds.patches import Operation, put, remove, test, unchanged, write
 
 GATE = PREFIX + "elastic"
+TOPOLOGY_GATE = PREFIX + "topology"
+GATES = (GATE, TOPOLOGY_GATE)
+SLOT = PREFIX + "slot"
+"""Annotation of a pod that was let through to the place of a slot: its number."""
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-index"
 
 
 def is_held_back(pod: Object) -> bool:
-    """Whether our gate keeps a pod from the scheduler."""
-    return _place_of_gate(pod) is not None
+    """Whether a gate of ours keeps a pod from the scheduler."""
+    return any(gate.get("name") in GATES for gate in _gates(pod))
 
 
 def let_through(pods: Iterable[Object], known: Iterable[str] = ()) -> list[Object]:
@@ -29,8 +36,8 @@ def let_through(pods: Iterable[Object], known: Iterable[str] = ()) -> list[Objec
     return [pod for pod in pods if not is_gone(pod) and (pod["metadata"]["uid"] in seen or not is_held_back(pod))]
 
 
-def releases(pods: Sequence[Object], admitted: int, known: Iterable[str] = ()) -> list[Write]:
-    """The writes that let pods through until `admitted` of them are: the lowest index, then the oldest, first."""
+def next_ones(pods: Sequence[Object], admitted: int, known: Iterable[str] = ()) -> list[Object]:
+    """The pods to be let through until `admitted` of them are: the lowest index, then the oldest, first."""
     passed = {pod["metadata"]["uid"] for pod in let_through(pods, known)}
     waiting = [
         pod
@@ -38,7 +45,37 @@ def releases(pods: Sequence[Object], admitted: int, known: Iterable[str] = ()) -
         if not is_gone(pod) and pod["metadata"]["uid"] not in passed and not pod["metadata"].get("deletionTimestamp")
     ]
     waiting.sort(key=_order)
-    return [_release(pod) for pod in waiting[: max(0, admitted - len(passed))]]
+    return waiting[: max(0, admitted - len(passed))]
+
+
+def release(pod: Object) -> Write:
+    """The write that takes our gates off a pod."""
+    operations = [test(pod["metadata"]["uid"], "metadata", "uid"), *_without_gates(pod)]
+    return write(pod, PODS, operations, "lets an admitted pod through")
+
+
+def release_to(pod: Object, slot: int, affinity: Any) -> Write:
+    """The one write that tells a pod where it has to go and takes our gates off it. `affinity` is its whole affinity
+    then; what else happened to the pod since we saw it must not be lost, so the write holds for this version only."""
+    operations = [test(pod["metadata"]["uid"], "metadata", "uid"), *unchanged(pod)]
+    if "annotations" in pod["metadata"]:
+        operations.append(put(str(slot), "metadata", "annotations", SLOT))
+    else:
+        operations.append(put({SLOT: str(slot)}, "metadata", "annotations"))
+    operations += [put(affinity, "spec", "affinity"), *_without_gates(pod)]
+    return write(pod, PODS, operations, f"lets an admitted pod through to the place of slot {slot}")
+
+
+def _gates(pod: Object) -> Sequence[Object]:
+    return (pod.get("spec") or {}).get("schedulingGates") or ()
+
+
+def _without_gates(pod: Object) -> list[Operation]:
+    operations: list[Operation] = []
+    ours = [(place, gate["name"]) for place, gate in enumerate(_gates(pod)) if gate.get("name") in GATES]
+    for place, name in reversed(ours):
+        operations += [test(name, "spec", "schedulingGates", place, "name"), remove("spec", "schedulingGates", place)]
+    return operations
 
 
 def _order(pod: Object) -> tuple[int, str, str]:
@@ -46,16 +83,3 @@ def _order(pod: Object) -> tuple[int, str, str]:
     index = (metadata.get("labels") or {}).get(INDEX_LABEL, "")
     number = int(index) if index.isdecimal() else 0
     return (number, str(metadata.get("creationTimestamp", "")), str(metadata.get("name", "")))
-
-
-def _release(pod: Object) -> Write:
-    place = _place_of_gate(pod)
-    assert place is not None
-    path = ("spec", "schedulingGates", place)
-    operations = [test(pod["metadata"]["uid"], "metadata", "uid"), test(GATE, *path, "name"), remove(*path)]
-    return write(pod, PODS, operations, "lets an admitted pod through")
-
-
-def _place_of_gate(pod: Object) -> int | None:
-    gates = (pod.get("spec") or {}).get("schedulingGates") or ()
-    return next((index for index, gate in enumerate(gates) if gate.get("name") == GATE), None)

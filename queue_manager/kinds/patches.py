@@ -130,6 +130,9 @@ def pod_patch(template: View, placement: PodPlacement, *, with_metadata: bool = 
         spec["nodeSelector"] = checked(template.at("spec", "nodeSelector"), placement.node_selector)
     if placement.tolerations:
         spec["tolerations"] = merged_tolerations(template.at("spec", "tolerations"), placement.tolerations)
+    if placement.gates:
+        # Merged with the template's by name.
+        spec["schedulingGates"] = [{"name": name} for name in placement.gates]
     if spec:
         patch["spec"] = spec
     return patch

@@ -10,7 +10,7 @@ from queue_manager.cluster.port import JOBS, Object
 from queue_manager.engine.workload import PodGroup, PodSet, SliceLayer, TopologyMode, TopologyRequest
 from queue_manager.kinds import pod_template, stages
 from queue_manager.kinds.fields import View, condition, is_controlled_by, status_of, told
-from queue_manager.kinds.kind import Lookup, Placement, Resolved, Unresolvable
+from queue_manager.kinds.kind import Lookup, Placement, PodPlacement, Resolved, Unresolvable
 from queue_manager.kinds.limit_ranges import Defaults
 from queue_manager.kinds.scheduling import CONFLICT, Dialect, Grouping, Target, Terms, refuse_beside
 from queue_manager.kinds.scheduling import groupings as scheduling_groupings
@@ -218,9 +218,10 @@ def stale_children(job_set: Object, spec: View, placement: Placement, lookup: Lo
         if name not in templates:
             continue
         pod = View(job).at("spec", "template", "spec")
-        keys = set(templates[name]["nodeSelector"].mapping())
-        keys |= set(placement[name].node_selector) if name in placement else set()
-        if not set(pod["nodeSelector"].mapping()) <= keys or not _gates(pod) <= _gates(templates[name]):
+        placed = placement.get(name, PodPlacement(0))
+        keys = {*templates[name]["nodeSelector"].mapping(), *placed.node_selector}
+        gates = {*_gates(templates[name]), *placed.gates}
+        if not set(pod["nodeSelector"].mapping()) <= keys or not _gates(pod) <= gates:
             stale.append(job)
     return stale
 

@@ -117,6 +117,7 @@ def placement_digest(placement: Placement) -> str:
                 [tuple(entry) for entry in pod.tolerations],
                 dict(pod.labels),
                 dict(pod.annotations),
+                *([list(pod.gates)] if pod.gates else []),
             ]
             for name, pod in placement.items()
         }
@@ -129,7 +130,9 @@ def mark(placement: Placement, content: Content) -> str:
 
 
 def _is_more(placement: Placement) -> bool:
-    return any(pod.node_selector or pod.tolerations or pod.labels or pod.annotations for pod in placement.values())
+    return any(
+        pod.node_selector or pod.tolerations or pod.labels or pod.annotations or pod.gates for pod in placement.values()
+    )
 
 
 class _Keyed(PatchEntry):

@@ -10,7 +10,7 @@ from queue_manager.cluster.port import JOBS, PODS, Object
 from queue_manager.engine.workload import PodSet
 from queue_manager.kinds.annotations import Severity, validate
 from queue_manager.kinds.batch_job import POD_SET, JobKind
-from queue_manager.kinds.gates import GATE, INDEX_LABEL, is_held_back, let_through, releases
+from queue_manager.kinds.gates import GATE, INDEX_LABEL, is_held_back, let_through, next_ones, release
 from queue_manager.kinds.kind import Done, PodPlacement
 from tests.kinds.world import NAMESPACE, World, container, job, job_set, owned, pod_template, replicated_job
 
@@ -44,7 +44,7 @@ def pod(name: str, *, gated: bool = True, phase: str = "Pending", index: str = "
 
 
 def names(pods: Any) -> list[str]:
-    return [found.name if hasattr(found, "name") else found["metadata"]["name"] for found in pods]
+    return [found["metadata"]["name"] for found in pods]
 
 
 def test_its_template_gets_the_gate_for_the_run_and_loses_it_afterwards() -> None:
@@ -87,9 +87,9 @@ def test_pods_that_are_held_back_are_not_waited_for() -> None:
 
 def test_as_many_pods_are_let_through_as_are_admitted_lowest_index_first() -> None:
     pods = [pod("d", index="10"), pod("b", index="2"), pod("c", index="3"), pod("a", index="0", gated=False)]
-    assert names(releases(pods, 3)) == ["b", "c"]
-    assert names(releases(pods, 1)) == []
-    assert releases(pods, 2)[0].body == [
+    assert names(next_ones(pods, 3)) == ["b", "c"]
+    assert names(next_ones(pods, 1)) == []
+    assert release(pods[1]).body == [
         {"op": "test", "path": "/metadata/uid", "value": "uid-b"},
         {"op": "test", "path": "/spec/schedulingGates/1/name", "value": GATE},
         {"op": "remove", "path": "/spec/schedulingGates/1"},
@@ -106,7 +106,7 @@ def test_a_pod_counts_until_it_is_gone_and_as_soon_as_it_was_let_through() -> No
         pod("going", deletionTimestamp="2026-01-01T00:00:00Z"),
     ]
     assert names(let_through(pods, ["uid-sent"])) == ["terminating", "sent"]
-    assert names(releases(pods, 3, ["uid-sent"])) == ["old"]
+    assert names(next_ones(pods, 3, ["uid-sent"])) == ["old"]
     assert not is_held_back(pods[0])
 
 

@@ -34,11 +34,13 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds that things take on a node. `node_loss` is how long pods of a deleted node are still shown."""
+    """Seconds that things take on a node. `node_loss` is how long pods of a deleted node are still shown, `collection`
+    how long those that are deleted before they were bound."""
 
     start: float = 1.0
     termination: float = 1.0
     node_loss: float = 5.0
+    collection: float = 10.0
     spread: float = 0.0
 
 
@@ -56,9 +58,9 @@ class Kubelet:
         """Bound pods, and all pods of a node that goes, falls silent or comes back."""
         if change.resource == PODS:
             if change.type is EventType.DELETED:
-                for what in ("start", "ready", "end", "kill", "lose"):
+                for what in ("start", "ready", "end", "kill", "lose", "collect"):
                     self._until.pop((what, change.new["metadata"]["uid"]), None)
-            elif change.new["spec"].get("nodeName"):
+            elif change.new["spec"].get("nodeName") or change.new["metadata"].get("deletionTimestamp"):
                 yield key_of(change.new)
         elif change.resource == NODES and _came_or_went(change):
             for pod in self._api.storage.all(PODS):
@@ -68,8 +70,10 @@ class Kubelet:
     def reconcile(self, key: Key) -> float | None:
         """One step in a pod's life; answers how long until the next."""
         pod = self._api.peek(PODS, key[0], key[1])
-        if pod is None or not pod["spec"].get("nodeName"):
+        if pod is None:
             return None
+        if not pod["spec"].get("nodeName"):
+            return self._collect(pod) if pod["metadata"].get("deletionTimestamp") else None
         phase = pod["status"]["phase"]
         if phase in ("Succeeded", "Failed"):
             if pod["metadata"].get("deletionTimestamp"):
@@ -144,6 +148,14 @@ class Kubelet:
             self._api.time(),
         )
         self._finish({**pod, "status": {**pod["status"], "conditions": conditions}}, "Failed")
+        self._api.delete(PODS, *key_of(pod), grace=0)
+        return None
+
+    def _collect(self, pod: Object) -> float | None:
+        """The pod garbage collector ends pods that are deleted before they were bound, which a finalizer keeps."""
+        if (left := self._wait("collect", pod, self._pace.collection)) > 0:
+            return left
+        self._finish(pod, "Failed")
         self._api.delete(PODS, *key_of(pod), grace=0)
         return None
 
