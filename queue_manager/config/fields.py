@@ -79,7 +79,7 @@ def describe(value: Any) -> str:
         case bool():
             return f"{str(value).lower()}"
         case int() | float():
-            return f"the number {getattr(value, 'text', value)}"
+            return f"the number {str(getattr(value, 'text', value))[:60]}"
         case str():
             return f"the text {value[:60]!r}"
         case list():
@@ -133,7 +133,8 @@ def _checked_value(value: str) -> str:
 
 def _label_text(value: Any) -> Any:
     if isinstance(value, bool | int | float):
-        raise wrong(f"must be text, is {describe(value)}", f'put it in quotes: "{str(value).lower()}"')
+        written = getattr(value, "text", str(value).lower())
+        raise wrong(f"must be text, is {describe(value)}", f'put it in quotes: "{written[:60]}"')
     return value
 
 

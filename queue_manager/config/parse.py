@@ -16,7 +16,7 @@ from queue_manager.config.fields import describe
 from queue_manager.config.models import API_VERSION, KINDS, ConfigObject, Source
 from queue_manager.config.names import check_name, check_text
 from queue_manager.config.problem import Problem, nearest, nearest_or_list
-from queue_manager.config.source import Document, LinedDict, LinedList, line_of, read_documents
+from queue_manager.config.source import Document, LinedDict, LinedList, Numeral, line_of, read_documents
 
 Path = Sequence[str | int]
 
@@ -300,6 +300,8 @@ def _explain(document: Document, model: type[ConfigObject], detail: ErrorDetails
         message = f"{value!r} is not allowed here" if isinstance(value, str) else f"is {describe(value)}"
         near = nearest(value, known) if isinstance(value, str) else ""
         hint = f"one of {', '.join(known)}" + (f"; {near}" if near else "")
+    elif kind == "int_type" and isinstance(value, Numeral) and (digits := value.text.lstrip("+-")).isdigit():
+        message = f"a number of {len(digits)} digits is out of bounds"
     elif kind in _TYPES:
         message = f"must be {_TYPES[kind]}, is {describe(value)}"
     elif kind == "greater_than_equal":

@@ -13,6 +13,8 @@ from typing import TypeVar
 
 K = TypeVar("K")
 
+MOST_DIGITS = 1000
+"""Of a number that is read: Python converts no more than some thousands."""
 CPU = "cpu"
 PODS = "pods"
 _PORT = "hostPort/"
@@ -45,7 +47,10 @@ _BYTES = ("memory", "storage", "ephemeral-storage")
 
 def exact(text: str | int) -> Fraction:
     """The exact value of a quantity, e.g. `1500m` -> 3/2. Raises ValueError that says what is wrong."""
-    match = _QUANTITY.fullmatch(str(text).strip())
+    written = str(text).strip()
+    if len(written) > MOST_DIGITS:
+        raise ValueError(f"'{written[:20]}...' has {len(written)} characters, a quantity has at most {MOST_DIGITS}")
+    match = _QUANTITY.fullmatch(written)
     if match is None:
         raise ValueError(f"{text!r} is not a quantity: want a number with one of the suffixes n u m k M G T P E Ki..Ei")
     suffix = match["suffix"] or ""

@@ -207,7 +207,7 @@ def indexes(field: View, completions: int) -> set[int]:
     found: set[int] = set()
     for part in filter(None, field.text().split(",")):
         first, _, last = part.partition("-")
-        if not first.isdecimal() or (last and not last.isdecimal()):
+        if not first.isdecimal() or (last and not last.isdecimal()) or len(part) > 30:
             raise field.malformed("a list of indexes such as 0-2,5")
         found.update(range(int(first), min(int(last or first) + 1, completions)))
     return found

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from queue_manager.engine.quantities import MOST_DIGITS
 from queue_manager.simulate.problem import ScenarioError
 
-MOST_DIGITS = 1000
-"""Of a number: what is longer is refused."""
 _LONE = re.compile("[\ud800-\udfff]")
 _MAYBE_LONE = re.compile(rb"\\u[dD][89a-fA-F]")
 

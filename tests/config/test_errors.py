@@ -68,6 +68,23 @@ CASES = {
         "f.yaml:10: Queue q: spec.resourceGroups[0].flavors[0].resources[0].nominalQuota: 1e30 is too large"
         " (at most 2^63 - 1 base units)",
     ),
+    "quantity of thousands of digits": (
+        queue(quotas(f"name: cpu, nominalQuota: {'9' * 5000}")),
+        "f.yaml:10: Queue q: spec.resourceGroups[0].flavors[0].resources[0].nominalQuota: '99999999999999999999...' has"
+        " 5000 characters, a quantity has at most 1000 (write it like 8, 500m, 1.5 or 64Gi)",
+    ),
+    "whole number of thousands of digits": (
+        f"apiVersion: queue-manager.io/v1\nkind: PriorityClass\nmetadata: {{name: p}}\nspec: {{value: -{'9' * 5000}}}",
+        "f.yaml:4: PriorityClass p: spec.value: a number of 5000 digits is out of bounds",
+    ),
+    "text that looks like a fraction": (
+        "apiVersion: queue-manager.io/v1\nkind: Cohort\nmetadata: {name: c}\nspec: {parent: 1.10}",
+        'f.yaml:4: Cohort c: spec.parent: must be text, is the number 1.10 (put it in quotes: "1.10")',
+    ),
+    "text of thousands of digits": (
+        f"apiVersion: queue-manager.io/v1\nkind: Cohort\nmetadata: {{name: c}}\nspec: {{parent: {'9' * 5000}}}",
+        f'f.yaml:4: Cohort c: spec.parent: must be text, is the number {"9" * 60} (put it in quotes: "{"9" * 60}")',
+    ),
     "quota left out": (
         queue(quotas("name: cpu")),
         "f.yaml:10: Queue q: spec.resourceGroups[0].flavors[0].resources[0].nominalQuota: is missing",

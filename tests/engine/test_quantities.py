@@ -47,6 +47,14 @@ def test_what_is_no_quantity_is_refused_and_named(text: str) -> None:
     assert repr(text) in str(refused.value)
 
 
+@pytest.mark.parametrize("text", ["9" * 5000, "0." + "3" * 5000, "x" * 5000])
+def test_a_text_that_is_too_long_is_refused_in_few_words(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\.\.\.' has 500[02] characters, a quantity has at most 1000$") as refused:
+        exact(text)
+    assert len(str(refused.value)) < 100
+    assert exact("9" * 1000) == 10**1000 - 1
+
+
 def test_negative_amounts_are_refused_with_the_resource() -> None:
     with pytest.raises(ValueError, match=r"cpu: '-1' is negative"):
         parse_all({"cpu": "-1"})
