@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from queue_manager.engine.configuration import Cell
-from queue_manager.engine.decision import Admission, Eviction, EvictionReason
+from queue_manager.engine.decision import EVICTION_WORDS, Admission, Eviction
 from queue_manager.engine.workload import PodGroup
 from queue_manager.kinds.kind import Finished, Outcome
 from queue_manager.store.deadlines import open_checks, run_time
@@ -145,16 +145,6 @@ def describe_pods(admission: Admission) -> str:
             places = f" at {', '.join(names)}" + (f" and {more} more" if more > 0 else "")
         parts.append(f"{pod_set.name}: {pod_set.count} pods on {flavors}{places}")
     return "; ".join(parts)
-
-
-EVICTION_WORDS: Mapping[EvictionReason, str] = {
-    EvictionReason.IN_CLUSTER_QUEUE: "a job of higher priority in the same queue needs its place",
-    EvictionReason.IN_COHORT_RECLAMATION: "the queue that owns the quota it had borrowed needs it back",
-    EvictionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "a job of higher priority in the cohort needs its place",
-    EvictionReason.IN_COHORT_FAIR_SHARING: "another queue of the cohort is further below its fair share",
-    EvictionReason.CLUSTER_QUEUE_STOPPED: "its queue was stopped",
-    EvictionReason.LOCAL_QUEUE_STOPPED: "its local queue was stopped",
-}
 
 
 def evict(row: WorkloadRow, eviction: Eviction, preemptor: WorkloadRow | None, facts: Facts) -> Change:

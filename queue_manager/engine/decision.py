@@ -138,6 +138,17 @@ class EvictionReason(StrEnum):
     LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
 
 
+EVICTION_WORDS: Mapping[str, str] = {
+    EvictionReason.IN_CLUSTER_QUEUE: "a workload of its own queue came first",
+    EvictionReason.IN_COHORT_RECLAMATION: "the queue that owns the quota it had borrowed took it back",
+    EvictionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "a higher priority of the cohort borrowed in its place",
+    EvictionReason.IN_COHORT_FAIR_SHARING: "another queue of the cohort was further below its fair share",
+    EvictionReason.CLUSTER_QUEUE_STOPPED: "its queue was stopped and drained",
+    EvictionReason.LOCAL_QUEUE_STOPPED: "its local queue was stopped and drained",
+}
+"""Why, as the owner of the victim reads it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Eviction:
     """End of an admission before its finish; `by` is the uid of the preemptor, "" if nobody preempted."""

@@ -9,7 +9,16 @@ from enum import Enum
 from functools import partial
 
 from queue_manager.engine.configuration import checks_of
-from queue_manager.engine.decision import Admission, Eviction, EvictionReason, Hold, Plan, Reason, Waiting
+from queue_manager.engine.decision import (
+    EVICTION_WORDS,
+    Admission,
+    Eviction,
+    EvictionReason,
+    Hold,
+    Plan,
+    Reason,
+    Waiting,
+)
 from queue_manager.engine.explain import Explainer, kind_of
 from queue_manager.engine.growing import grow, regrown
 from queue_manager.engine.nominate import standing_of
@@ -240,10 +249,6 @@ def _tell_all(explainer: Explainer, records: list[Record]) -> tuple[Waiting, ...
 
 def _message(victim: Victim, by: Record) -> str:
     """What the user of a victim reads."""
-    what = {
-        EvictionReason.IN_CLUSTER_QUEUE: f"which goes first in queue {by.workload.queue}",
-        EvictionReason.IN_COHORT_RECLAMATION: f"queue {by.workload.queue} takes back quota that was borrowed",
-        EvictionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: f"queue {by.workload.queue} needs it for a higher priority",
-        EvictionReason.IN_COHORT_FAIR_SHARING: f"queue {by.workload.queue} is further below its fair share",
-    }[victim.reason]
-    return f"preempted by {by.workload.key} (priority {by.workload.priority}): {what}"
+    preemptor = by.workload
+    of = f"{preemptor.key} of queue {preemptor.queue} (priority {preemptor.priority})"
+    return f"preempted by {of}: {EVICTION_WORDS[victim.reason]}"

@@ -11,7 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from queue_manager.config.human import clean
-from queue_manager.engine.decision import Admission, Blocker, BlockerType, PodSetAssignment, Reason, Waiting
+from queue_manager.engine.decision import (
+    EVICTION_WORDS,
+    Admission,
+    Blocker,
+    BlockerType,
+    PodSetAssignment,
+    Reason,
+    Waiting,
+)
 from queue_manager.simulate.outcome import topology, why_pending
 from queue_manager.simulate.run import Ended, Result, Step
 from queue_manager.simulate.semantics import Semantics
@@ -20,15 +28,6 @@ from queue_manager.simulate.states import Stage
 MOST_DOMAINS = 6
 MOST_HOLDERS = 4
 ADMITTED, EVICTED, WAITS = ("green", "+"), ("red", "-"), ("yellow", "·")
-
-WORDS = {
-    "InClusterQueue": "a workload of its own queue came first",
-    "InCohortReclamation": "the owner took back what it had borrowed",
-    "InCohortReclaimWhileBorrowing": "a higher priority of the cohort borrowed in its place",
-    "InCohortFairSharing": "its queue had more than its fair share",
-    "ClusterQueueStopped": "its queue is stopped and drained",
-}
-"""Eviction reasons in words."""
 
 
 def print_result(console: Console, result: Result) -> None:
@@ -123,7 +122,7 @@ class _Narrator:
     def _why_ended(self, ended: Ended) -> Text:
         text = Text("evicted", "red")
         text.append(f" for {self.name(ended.by)}" if ended.by else "")
-        text.append(clean(f": {WORDS.get(ended.reason, ended.message)}"))
+        text.append(clean(f": {EVICTION_WORDS.get(ended.reason, ended.message)}"))
         return text.append(f" ({ended.reason})", "dim")
 
     def waiting_table(self) -> Table:

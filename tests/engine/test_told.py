@@ -13,7 +13,7 @@ from queue_manager.engine.configuration import (
     ResourceGroup,
     Starvation,
 )
-from queue_manager.engine.decision import Reason
+from queue_manager.engine.decision import EVICTION_WORDS, EvictionReason, Reason
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.workload import PodGroup, PodSet, Workload
 
@@ -53,3 +53,7 @@ def test_a_gate_that_opens_after_a_plan_does_not_change_what_it_told() -> None:
     assert [admission.uid for admission in plan.admissions] == ["one"]
     engine.gate(None)
     assert [(told.uid, told.reason) for told in plan.waiting] == [("two", Reason.WAITING_FOR_PODS_READY)]
+
+
+def test_every_reason_of_an_eviction_can_be_told_in_words() -> None:
+    assert set(EVICTION_WORDS) == set(EvictionReason)
