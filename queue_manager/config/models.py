@@ -30,7 +30,6 @@ from queue_manager.config.fields import (
 )
 
 API_VERSION = "queue-manager.io/v1"
-HOSTNAME = "kubernetes.io/hostname"
 
 StopPolicyName = Literal["None", "Hold", "HoldAndDrain"]
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]

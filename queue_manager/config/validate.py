@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from queue_manager.config.fields import amount, weight_milli
 from queue_manager.config.models import (
-    HOSTNAME,
     Cohort,
     ConfigObject,
     Flavor,
@@ -26,6 +25,7 @@ from queue_manager.config.parse import path_text
 from queue_manager.config.problem import Problem, nearest, nearest_or_list
 from queue_manager.config.source import line_of
 from queue_manager.config.tree import MAX_LEVELS, Tree, build_tree
+from queue_manager.engine.configuration import HOSTNAME
 
 Key = tuple[str, str, str]
 Path = tuple[str | int, ...]

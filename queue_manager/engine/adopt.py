@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queue_manager.engine.ask import StageSums, ask_of
-from queue_manager.engine.configuration import Cell
+from queue_manager.engine.configuration import Cell, labels_of
 from queue_manager.engine.decision import Admission, PodSetAssignment
 from queue_manager.engine.placing import flavors_of
 from queue_manager.engine.prepared import prepare
@@ -42,7 +42,7 @@ def adopt(state: State, workload: Workload, now: int) -> Admission | None:
                 name=pod_set.name,
                 count=pod_set.count,
                 flavors=flavors[index],
-                selector={key: value for flavor in taken for key, value in flavor.node_labels.items()},
+                selector=labels_of(taken),
                 tolerations=tuple(dict.fromkeys(t for flavor in taken for t in flavor.tolerations)),
                 reclaimed=pod_set.pod_set.reclaimed,
             )

@@ -14,7 +14,7 @@ from queue_manager.engine.flavors import Assignment, Mode
 from queue_manager.engine.holds import INFINITE, UNKNOWN, StarvingHold, Target, end_of
 from queue_manager.engine.nominate import Nominator, standing_of
 from queue_manager.engine.pending import Group
-from queue_manager.engine.records import QueueState, Record, Standing
+from queue_manager.engine.records import QueueState, Record, Standing, charge
 from queue_manager.engine.state import State
 from queue_manager.engine.tree import EMPTY, FUTURE, TreeNode
 
@@ -64,7 +64,7 @@ class HoldPlanner:
         ends = self._ends()
         mark = self._state.log.mark()
         for hold in self._others:
-            self._shift(hold.target.standing, 1)
+            charge(self._state.tree, self._state.fleet, hold.target.standing, FUTURE, 1)
         same = None if before is None else self._search(ends, len(ends), lambda: self._kept(before.target))
         most = len(ends) if same is None else same.ends
         found = same
@@ -136,7 +136,7 @@ class HoldPlanner:
                 log.revert(marks[number])
                 del marks[number + 1 :]
             for end in ends[len(marks) - 1 : number]:
-                self._shift(end.standing, -1)
+                charge(self._state.tree, self._state.fleet, end.standing, FUTURE, -1)
                 marks.append(log.mark())
             found = fits()
             return None if found is None else Found(number, found.assignment, found.standing)
@@ -171,15 +171,6 @@ class HoldPlanner:
         if not fits or not self._state.fleet.has_room(target.standing.places, FUTURE):
             return None
         return Found(0, target.assignment, target.standing)
-
-    def _shift(self, standing: Standing, sign: int) -> None:
-        node = self._state.tree.queues.get(standing.queue)
-        if node is not None:
-            tree = self._state.tree
-            (tree.add if sign > 0 else tree.remove)(node, standing.charge, FUTURE)
-        if standing.places:
-            fleet = self._state.fleet
-            (fleet.occupy if sign > 0 else fleet.vacate)(standing.places, FUTURE)
 
     def _target(self, ends: list[End], found: Found) -> Target:
         awaited = ends[: found.ends]

@@ -24,6 +24,10 @@ Cost = tuple[int, int]
 stay that the order of eviction names first: the ones that started last."""
 
 
+NO_RANK = -(1 << 40)
+"""Below every priority: of whoever runs no pods."""
+
+
 @dataclass(frozen=True, slots=True)
 class Occupant:
     """A workload that may go, and how many pods of the demand its own pods keep out of one domain."""
@@ -35,7 +39,7 @@ class Occupant:
 def cost_of(victims: Iterable[Victim]) -> Cost:
     """What evicting them all costs; less is better."""
     running = [victim.record for victim in victims if victim.record.hold is None]
-    return (max((record.workload.priority for record in running), default=-(1 << 40)), len(running))
+    return (max((record.workload.priority for record in running), default=NO_RANK), len(running))
 
 
 def cheapest(
@@ -68,7 +72,7 @@ def promising(fleet: Fleet, scope: Scope, candidates: Iterable[Record]) -> list[
     for record in candidates:
         for domain, pods in held(record, demand, depth).items():
             if able[domain]:
-                rank = -(1 << 40) if record.hold is not None else record.workload.priority
+                rank = NO_RANK if record.hold is not None else record.workload.priority
                 occupants.setdefault(domain, []).append(Occupant(rank, pods))
     ranked: list[tuple[int, int, int]] = []
     for domain, found in occupants.items():
@@ -110,7 +114,7 @@ def held(record: Record, demand: Demand, depth: int) -> dict[int, int]:
 def _guess(occupants: list[Occupant], missing: int) -> tuple[int, int] | None:
     """Highest rank and number of those who would have to go, roughly; None if all of them are not enough."""
     number = 0
-    highest = -(1 << 40)
+    highest = NO_RANK
     for occupant in sorted(occupants, key=lambda one: (one.priority, -one.pods)):
         if missing <= 0:
             break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -16,6 +16,10 @@ class Cell(NamedTuple):
 
     flavor: str
     resource: str
+
+
+HOSTNAME = "kubernetes.io/hostname"
+"""The label whose value is a node's own name; the narrowest level a topology can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,11 @@ class Flavor:
     node_taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     topology: str = ""
+
+
+def labels_of(flavors: Iterable[Flavor]) -> dict[str, str]:
+    """The labels of nodes that belong to all of some flavors; of a key the last one counts."""
+    return {key: value for flavor in flavors for key, value in flavor.node_labels.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,6 @@ class FairPreemptionSearch(PreemptionSearch):
 
     def find(self) -> list[Victim]:
         """The victims; empty if no set of candidates that may go makes enough room."""
-        if not self._record.workload.may_preempt:
-            return []
         candidates = self._candidates()
         if not candidates:
             return []

@@ -6,7 +6,7 @@ to wait until something that already drains is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
@@ -109,9 +109,9 @@ Banned = frozenset[tuple[int, str]]
 """(index of need, flavor) that must not be taken."""
 
 
-Known = dict[tuple[tuple[int, ...], int, tuple[int, ...]], Assignment | None]
-"""What a shape gets in its queue: by counts, index of a flavor that has enough free, and the height at which each
-resource then borrows. None if that is not good enough."""
+Known = dict[tuple[int, tuple[int, ...]], Assignment | None]
+"""What a shape gets in its queue: by index of a flavor that has enough free, and the height at which each resource then
+borrows. None if that is not good enough."""
 
 
 class Guard(Protocol):
@@ -128,20 +128,21 @@ class FlavorAssigner:
         node: TreeNode,
         queue: Queue,
         oracle: Oracle,
+        *,
         draining: bool,
-        fair: bool = False,
-        own: Mapping[Cell, int] | None = None,
-        fit_by_rank: bool = False,
-        first_fit: bool = False,
-        guard: Guard | None = None,
-        known: Known | None = None,
+        fair: bool,
+        own: Mapping[Cell, int],
+        fit_by_rank: bool,
+        first_fit: bool,
+        guard: Guard | None,
+        known: Known | None,
     ) -> None:
         """`own` is what the workload has already, where it asks for more of it. With `first_fit` flavors with too
         little free are not looked at when another one is good enough: for those who may evict nobody. `known` is what
         was found for the shape before, and is added to."""
         self._known = None if own or draining or guard is not None or not first_fit else known
         self._first_fit = first_fit
-        self._own: Mapping[Cell, int] = own or {}
+        self._own = own
         self._fit_by_rank = fit_by_rank
         self._node = node
         self._queue = queue
@@ -175,25 +176,34 @@ class FlavorAssigner:
         With one need that takes `least` of whatever flavor, it follows from the heights at which it borrows.
         """
         node, need = self._node, prepared.needs[0]
-        for index, option in enumerate(need.options):
+        for index, option, cells, amounts in self._roomy(need, None, None, enumerate(need.options)):
+            key = (index, tuple([node.borrow_height(c, a, FUTURE)[0] for c, a in zip(cells, amounts, strict=True)]))
+            if key not in known:
+                made = self._assign(prepared, counts, pinned={0: option.flavor})
+                known[key] = made if self._good_enough(made.choices[0].taken) else None
+            found = known[key]
+            if found is not None:
+                return found
+        return None
+
+    def _roomy(
+        self,
+        need: Need,
+        parts: Sequence[Parts] | None,
+        sums: StageSums | None,
+        options: Iterable[tuple[int, Option]],
+    ) -> Iterator[tuple[int, Option, tuple[Cell, ...], Sequence[int]]]:
+        """The flavors with enough free, with the cells and what is taken of them."""
+        for index, option in options:
             if option.refusal:
                 continue
             cells = cells_of(option.flavor, need.resources)
-            for cell, amount in zip(cells, need.least, strict=True):
-                if amount > 0 and amount > node.available(cell, FUTURE):
+            amounts = _amounts(need, parts, sums, cells)
+            for cell, amount in zip(cells, amounts, strict=True):
+                if amount > 0 and amount > self._node.available(cell, FUTURE):
                     break
             else:
-                heights = tuple(
-                    [node.borrow_height(c, amount, FUTURE)[0] for c, amount in zip(cells, need.least, strict=True)]
-                )
-                key = (counts, index, heights)
-                if key not in known:
-                    made = self._assign(prepared, counts, pinned={0: option.flavor})
-                    known[key] = made if self._good_enough(made.choices[0].taken) else None
-                found = known[key]
-                if found is not None:
-                    return found
-        return None
+                yield index, option, cells, amounts
 
     def _assign(
         self,
@@ -277,18 +287,10 @@ class FlavorAssigner:
         self, need: Need, parts: Sequence[Parts] | None, sums: StageSums, options: list[tuple[int, Option]]
     ) -> Choice | None:
         """The first flavor that is good enough, without a word on those before it; None if none is."""
-        for index, option in options:
-            if option.refusal:
-                continue
-            cells = cells_of(option.flavor, need.resources)
-            amounts = _amounts(need, parts, sums, cells)
-            for cell, amount in zip(cells, amounts, strict=True):
-                if amount > 0 and amount > self._node.available(cell, FUTURE):
-                    break
-            else:
-                trial = self._try(need, parts, sums, option.flavor)
-                if self._good_enough(trial):
-                    return Choice(need, (trial,), trial, index if index + 1 < len(need.options) else -1)
+        for index, option, _, _ in self._roomy(need, parts, sums, options):
+            trial = self._try(need, parts, sums, option.flavor)
+            if self._good_enough(trial):
+                return Choice(need, (trial,), trial, index if index + 1 < len(need.options) else -1)
         return None
 
     def _rank(self, trial: Trial) -> tuple[int, int, int]:
@@ -355,9 +357,11 @@ class FlavorAssigner:
         return Mode.NO_FIT, level, Reason.WAITING_FOR_QUOTA
 
 
-def _amounts(need: Need, parts: Sequence[Parts] | None, sums: StageSums, cells: tuple[Cell, ...]) -> Sequence[int]:
+def _amounts(
+    need: Need, parts: Sequence[Parts] | None, sums: StageSums | None, cells: tuple[Cell, ...]
+) -> Sequence[int]:
     """The charge of each cell with what the need takes of it."""
-    if parts is None:
+    if parts is None or sums is None:
         return need.least
     return [sums.with_more(cell, part) for cell, part in zip(cells, parts, strict=True)]
 

@@ -21,6 +21,7 @@ from fractions import Fraction
 from math import isqrt
 
 from queue_manager.engine.configuration import History
+from queue_manager.engine.limits import by_resource
 from queue_manager.engine.shares import MILLI, Share, lendable
 from queue_manager.engine.tree import NOW, Charge, QuotaTree, TreeNode
 from queue_manager.engine.undo import UndoLog
@@ -109,10 +110,7 @@ class UsageHistory:
         """Notes what is charged from now on."""
         charged = {}
         for name, node in self._tree.queues.items():
-            row: dict[str, int] = {}
-            for cell, amount in node.usage[NOW].items():
-                if amount:
-                    row[cell.resource] = row.get(cell.resource, 0) + amount
+            row = {resource: amount for resource, amount in by_resource(node.usage[NOW]).items() if amount}
             if row:
                 charged[name] = row
         if charged != self._charged:

@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from queue_manager.engine.configuration import HOSTNAME
 from queue_manager.engine.fleet import Amounts, Fleet, Forest, Ints, PodFilter
 from queue_manager.engine.picking import shortened
 from queue_manager.engine.room import Demand
@@ -20,7 +21,6 @@ from queue_manager.engine.topology import Misfit, Places, Scope, no_level
 from queue_manager.engine.tree import EMPTY
 from queue_manager.engine.workload import SliceLayer, Toleration, TopologyMode, TopologyRequest
 
-HOSTNAME = "kubernetes.io/hostname"
 _ANY_POD = PodFilter((), (), (Toleration(operator="Exists"),))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queue_manager.engine.advice import Advice, advise
-from queue_manager.engine.configuration import Cell
+from queue_manager.engine.configuration import Cell, labels_of
 from queue_manager.engine.decision import Blocker, BlockerType
 from queue_manager.engine.diagnosis import FlavorLack, Lack, LimitLack, NodeLack, QuotaLack, UndeclaredLack
 from queue_manager.engine.limits import MAX_JOBS, RUNNING, WAITING, LimitHit
@@ -170,11 +170,8 @@ class LackBlockers:
         """How many nodes there are, and how many of them are out for which reason."""
         pod_set = nomination.assignment.prepared.ask.pod_sets[demand.index]
         flavors = flavors_of(self._state.configuration, nomination.assignment.flavors[demand.index])
-        labels: dict[str, str] = {}
-        for flavor in flavors:
-            labels.update(flavor.node_labels)
         fleet = self._state.fleet
-        total, reasons = fleet.exclusions(labels, demand.forest.level_keys, pod_filter(pod_set, flavors))
+        total, reasons = fleet.exclusions(labels_of(flavors), demand.forest.level_keys, pod_filter(pod_set, flavors))
         reasons.update(fleet.lacks(demand.forest.rows, demand.mask, demand.requests, FUTURE))
         listed = ", ".join(f"{reason}: {count}" for reason, count in sorted(reasons.items()))
         return f"; of {total} nodes" + (f" out for {listed}" if listed else " none is excluded")

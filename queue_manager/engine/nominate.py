@@ -45,7 +45,7 @@ class Nominator:
         self._prepared = prepared
         self._queue = queue.queue
         self._node = queue.node
-        self._tally = queue.tally if limits else None
+        self._limited = queue if limits else None
         self._placing = placing
         self._different = bool(state.draining or state.holders)
         self._guard = Guard(state, record) if heed and state.starving else None
@@ -57,10 +57,10 @@ class Nominator:
             queue.node,
             queue.queue,
             self._oracle,
-            self._different,
-            fair,
-            own,
-            policies.fit_by_rank,
+            draining=self._different,
+            fair=fair,
+            own=own,
+            fit_by_rank=policies.fit_by_rank,
             first_fit=policies.hold_freed_quota and not self._preempts,
             guard=self._guard,
             known=record.group.known if record.group is not None and record.group.prepared is prepared else None,
@@ -171,8 +171,8 @@ class Nominator:
 
     def _complete(self, assignment: Assignment) -> Nomination:
         """Adds nodes and victims to an assignment of flavors."""
-        if self._tally is not None:
-            limit = self._tally.hit(self._queue.limits, self._record.workload, assignment.charge)
+        if self._limited is not None:
+            limit = self._limited.limit_hit(self._record.workload, assignment.charge)
             if limit is not None:
                 return self._over_limit(assignment, limit)
         if assignment.mode is Mode.NO_FIT:

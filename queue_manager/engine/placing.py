@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from queue_manager.engine.ask import Ask
-from queue_manager.engine.configuration import Configuration, Flavor
+from queue_manager.engine.configuration import Configuration, Flavor, labels_of
 from queue_manager.engine.decision import DomainCount, PodSetAssignment
 from queue_manager.engine.flavors import Assignment
 from queue_manager.engine.fleet import Amounts, Fleet, Forest
@@ -38,10 +38,7 @@ def forest_of(configuration: Configuration, fleet: Fleet, flavors: Sequence[Flav
         return None
     if len(names) > 1:
         raise ValueError(f"flavors of one pod set have different topologies: {', '.join(names)}")
-    labels: dict[str, str] = {}
-    for flavor in flavors:
-        labels.update(flavor.node_labels)
-    return fleet.forest(configuration.topologies[names[0]].levels, labels)
+    return fleet.forest(configuration.topologies[names[0]].levels, labels_of(flavors))
 
 
 def build_scope(state: State, assignment: Assignment) -> Scope | Misfit | None:
@@ -189,9 +186,7 @@ def pod_set_assignment(
     pod_set = ask.pod_sets[index]
     names = assignment.flavors[index]
     flavors = flavors_of(state.configuration, names)
-    selector: dict[str, str] = {}
-    for flavor in flavors:
-        selector.update(flavor.node_labels)
+    selector = labels_of(flavors)
     tolerations = tuple(dict.fromkeys(t for flavor in flavors for t in flavor.tolerations))
     forest = forest_of(state.configuration, state.fleet, flavors)
     levels: tuple[str, ...] = ()

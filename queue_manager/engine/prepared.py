@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from queue_manager.engine.ask import Ask, PodSetAsk, StageSums
-from queue_manager.engine.configuration import Cell, Configuration, Flavor, Queue, ResourceGroup
+from queue_manager.engine.configuration import Cell, Configuration, Flavor, Queue, ResourceGroup, labels_of
 from queue_manager.engine.fleet import PodFilter, show_taint
 from queue_manager.engine.quantities import PODS
 from queue_manager.engine.selectors import flavor_matches, untolerated
@@ -200,9 +200,7 @@ def _mixed(groups: tuple[ResourceGroup, ...], configuration: Configuration) -> b
 
 def pod_filter(pod_set: PodSetAsk, flavors: list[Flavor]) -> PodFilter:
     """Which nodes the pods may go to when they have these flavors."""
-    selector = dict(pod_set.pod_set.node_selector)
-    for flavor in flavors:
-        selector.update(flavor.node_labels)
+    selector = {**pod_set.pod_set.node_selector, **labels_of(flavors)}
     tolerations = list(pod_set.pod_set.tolerations)
     for flavor in flavors:
         tolerations.extend(flavor.tolerations)

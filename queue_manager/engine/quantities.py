@@ -68,17 +68,6 @@ def parse(resource: str, text: str | int) -> int:
     return -(-scaled.numerator // scaled.denominator)
 
 
-def parse_all(requests: Mapping[str, str | int]) -> dict[str, int]:
-    """`parse` for each resource. The ValueError names the resource."""
-    amounts = {}
-    for resource, text in requests.items():
-        try:
-            amounts[resource] = parse(resource, text)
-        except ValueError as error:
-            raise ValueError(f"{resource}: {error}") from None
-    return amounts
-
-
 def added(*several: Mapping[K, int]) -> dict[K, int]:
     """The sum of amounts, key by key."""
     total: dict[K, int] = {}

@@ -9,12 +9,12 @@ from enum import Enum
 from queue_manager.engine.configuration import Cell, Limits, PreemptionPolicy, Queue, QueueingStrategy
 from queue_manager.engine.decision import Admission, Reason
 from queue_manager.engine.flavors import Assignment
-from queue_manager.engine.fleet import Occupancy
+from queue_manager.engine.fleet import Fleet, Occupancy
 from queue_manager.engine.limits import Counted, LimitHit, Tally
 from queue_manager.engine.outside import Outside
 from queue_manager.engine.pending import Group, Parked, Pending
 from queue_manager.engine.seats import Seats
-from queue_manager.engine.tree import TreeNode
+from queue_manager.engine.tree import QuotaTree, TreeNode
 from queue_manager.engine.workload import Workload
 
 Planned = Mapping[str, Mapping[str, int]]
@@ -38,6 +38,20 @@ class Standing:
     queue: str
     charge: Mapping[Cell, int]
     places: Occupancy = field(default_factory=dict)
+
+
+def charge(tree: QuotaTree, fleet: Fleet, standing: Standing, view: int, sign: int) -> None:
+    """Counts a standing in a view of a tree and of nodes (1), or no longer (-1). A queue that is gone has no charge."""
+    node = tree.queues.get(standing.queue)
+    if node is not None:
+        (tree.add if sign > 0 else tree.remove)(node, standing.charge, view)
+    occupy(fleet, standing, view, sign)
+
+
+def occupy(fleet: Fleet, standing: Standing, view: int, sign: int) -> None:
+    """Counts the pods of a standing alone."""
+    if standing.places:
+        (fleet.occupy if sign > 0 else fleet.vacate)(standing.places, view)
 
 
 @dataclass(eq=False, slots=True)

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from queue_manager.engine.configuration import PreemptionPolicy
-from queue_manager.engine.fleet import Occupancy
 from queue_manager.engine.nomination import Nomination
 from queue_manager.engine.placing import occupancy_of
+from queue_manager.engine.records import Standing, charge
 from queue_manager.engine.state import State
-from queue_manager.engine.tree import FUTURE, Charge, TreeNode
-
-
-@dataclass(frozen=True, slots=True)
-class Reservation:
-    """Room kept until the end of a round for a head that cannot start."""
-
-    node: TreeNode
-    charge: Charge
-    places: Occupancy
-    uid: str
+from queue_manager.engine.tree import FUTURE
 
 
 class Reservations:
@@ -27,7 +15,7 @@ class Reservations:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._kept: list[Reservation] = []
+        self._kept: list[tuple[str, Standing]] = []
 
     def __bool__(self) -> bool:
         return bool(self._kept)
@@ -35,7 +23,7 @@ class Reservations:
     @property
     def last(self) -> str:
         """The uid for which room was kept last, "" if there is none."""
-        return self._kept[-1].uid if self._kept else ""
+        return self._kept[-1][0] if self._kept else ""
 
     def reserve(self, nomination: Nomination) -> None:
         """Keeps what a blocked head waits for from the heads after it, unless it can reclaim it anyway (kueue.md
@@ -45,27 +33,25 @@ class Reservations:
         assert queue.node is not None
         if queue.queue.preemption.reclaim_within_cohort is PreemptionPolicy.ANY:
             return
-        charge = {}
+        kept = {}
         for cell, amount in nomination.assignment.charge.items():
             quota = queue.node.quotas.get(cell)
             left = queue.node.nominal(cell) - queue.node.usage[FUTURE].get(cell, 0)
             if nomination.level > 0:
                 limit = None if quota is None else quota.borrowing_limit
-                charge[cell] = amount if limit is None else max(0, min(amount, left + limit))
+                kept[cell] = amount if limit is None else max(0, min(amount, left + limit))
             else:
-                charge[cell] = max(0, min(amount, left))
+                kept[cell] = max(0, min(amount, left))
         places = occupancy_of(nomination.assignment.prepared.ask, nomination.reserve or {})
-        self.keep(Reservation(queue.node, charge, places, nomination.record.uid))
+        self.keep(nomination.record.uid, Standing(queue.name, kept, places))
 
-    def keep(self, reservation: Reservation) -> None:
-        """Charges what is kept until the round ends."""
-        self._state.tree.add(reservation.node, reservation.charge, FUTURE)
-        self._state.fleet.occupy(reservation.places, FUTURE)
-        self._kept.append(reservation)
+    def keep(self, uid: str, standing: Standing) -> None:
+        """Keeps what a workload would take until the round ends."""
+        charge(self._state.tree, self._state.fleet, standing, FUTURE, 1)
+        self._kept.append((uid, standing))
 
     def end(self) -> None:
         """The round is over."""
-        for reservation in self._kept:
-            self._state.tree.remove(reservation.node, reservation.charge, FUTURE)
-            self._state.fleet.vacate(reservation.places, FUTURE)
+        for _, standing in self._kept:
+            charge(self._state.tree, self._state.fleet, standing, FUTURE, -1)
         self._kept = []

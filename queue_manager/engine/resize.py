@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from queue_manager.engine.decision import Admission, PodSetAssignment
+from queue_manager.engine.quantities import added
 from queue_manager.engine.ranks import DomainValues, joined, kept
 from queue_manager.engine.workload import PodSet, Workload
 
@@ -131,13 +132,10 @@ def _pinned(need: Need, names: list[str], assigned: Mapping[str, Mapping[str, st
 def grown(admission: Admission, growth: Admission) -> Admission:
     """The admission of a workload together with what it lacked."""
     more = {pod_set.name: pod_set for pod_set in growth.pod_sets}
-    charge = dict(admission.charge)
-    for cell, amount in growth.charge.items():
-        charge[cell] = charge.get(cell, 0) + amount
     return replace(
         admission,
         pod_sets=tuple(_grown(p, more[p.name]) if p.name in more else p for p in admission.pod_sets),
-        charge=charge,
+        charge=added(admission.charge, growth.charge),
         resize_asked=0,
     )
 

@@ -20,7 +20,7 @@ from queue_manager.engine.nomination import Nomination, Victim
 from queue_manager.engine.order import ClassicalOrder, RoundOrder, TreeOrder
 from queue_manager.engine.outside import drained_by
 from queue_manager.engine.records import Phase, Record
-from queue_manager.engine.reservations import Reservation, Reservations
+from queue_manager.engine.reservations import Reservations
 from queue_manager.engine.state import State
 from queue_manager.engine.topology import Misfit, Places
 from queue_manager.engine.tree import FUTURE, NOW
@@ -387,8 +387,7 @@ class Pass:
         """Without holds, as in Kueue: the room is kept until the end of the round, then everybody may take it."""
         record = nomination.record
         standing = standing_of(nomination, places)
-        node = self._state.tree.queues[standing.queue]
-        self._reservations.keep(Reservation(node, standing.charge, standing.places, record.uid))
+        self._reservations.keep(record.uid, standing)
         if nomination.victims:
             self._state.log.assign(self._state.queue(standing.queue), "sticky", record.uid)
         return bool(nomination.victims)

@@ -42,11 +42,6 @@ class Seats:
     def __contains__(self, uid: str) -> bool:
         return uid in self._orders
 
-    @property
-    def size(self) -> int:
-        """How many wait, seated or not."""
-        return len(self._orders)
-
     def add(self, order: Order, parties: tuple[Party, ...], seats: int) -> dict[str, bool]:
         """A workload waits from now on. `seats` is how many of the whole queue may take part."""
         uid = order[2]

@@ -34,13 +34,6 @@ class Share:
         """Whether it is greater than every share of a node with a weight."""
         return self.weight == 0 and self.borrowed > 0
 
-    @property
-    def milli(self) -> int | None:
-        """The share in thousandths, rounded up; None if it is infinite."""
-        if self.infinite:
-            return None
-        return -(-self.borrowed * MILLI * MILLI // (self.lendable * self.weight)) if self.borrowed else 0
-
     def borrows_any(self, charge: Charge) -> bool:
         """Whether the node borrows a cell of which `charge` takes something."""
         for cell in self.cells:  # noqa: SIM110 - asked of every contender, quicker than `any`

@@ -8,7 +8,7 @@ from heapq import heappush
 from queue_manager.engine.configuration import Starvation
 from queue_manager.engine.fleet import Fleet
 from queue_manager.engine.holds import FIRST_VIEW, INFINITE, StarvingHold, Target, end_of
-from queue_manager.engine.records import QueueState, Record, Standing
+from queue_manager.engine.records import QueueState, Record, Standing, charge, occupy
 from queue_manager.engine.tree import FUTURE, QuotaTree, TreeNode
 from queue_manager.engine.undo import UndoLog
 
@@ -141,6 +141,6 @@ class StarvingHolds:
         """Counts something in the view of a hold (1), or no longer (-1)."""
         node = self._tree.queues.get(standing.queue)
         if node is not None and node.root is hold.node.root:
-            (self._tree.add if sign > 0 else self._tree.remove)(node, standing.charge, hold.view)
-        if standing.places:
-            (self._fleet.occupy if sign > 0 else self._fleet.vacate)(standing.places, hold.view)
+            charge(self._tree, self._fleet, standing, hold.view, sign)
+        else:
+            occupy(self._fleet, standing, hold.view, sign)

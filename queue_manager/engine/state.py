@@ -22,7 +22,7 @@ from queue_manager.engine.limits import WHOLE, Counted, Tally, by_resource, part
 from queue_manager.engine.outside import Outside, drained_by, outsides_of
 from queue_manager.engine.pending import Group, Pending
 from queue_manager.engine.prepared import Prepared, prepare
-from queue_manager.engine.records import NO_LIMITS, Phase, Planned, QueueState, Record, Standing
+from queue_manager.engine.records import NO_LIMITS, Phase, Planned, QueueState, Record, Standing, charge
 from queue_manager.engine.resize import growth_uid, pinned
 from queue_manager.engine.seats import Seats
 from queue_manager.engine.starving import StarvingHolds
@@ -66,17 +66,9 @@ class State:
         """Replaces what a workload takes in one view, revocable."""
         old = record.standing[view]
         if old is not None:
-            node = self.tree.queues.get(old.queue)
-            if node is not None:
-                self.tree.remove(node, old.charge, view)
-            if old.places:
-                self.fleet.vacate(old.places, view)
+            charge(self.tree, self.fleet, old, view, -1)
         if standing is not None:
-            node = self.tree.queues.get(standing.queue)
-            if node is not None:
-                self.tree.add(node, standing.charge, view)
-            if standing.places:
-                self.fleet.occupy(standing.places, view)
+            charge(self.tree, self.fleet, standing, view, 1)
         self._set_standing(record, view, standing)
         self.log.call(self._set_standing, record, view, old)
         for changed in (old, standing):

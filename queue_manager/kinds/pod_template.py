@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from queue_manager.cluster.port import RUNTIME_CLASSES
+from queue_manager.engine.quantities import added
 from queue_manager.engine.workload import PodSet, Requirement, SelectorTerm, Toleration
 from queue_manager.kinds import annotations as keys
 from queue_manager.kinds.device_claims import devices_of
@@ -37,7 +38,7 @@ def pod_shape(
     if not spec.given:
         raise spec.malformed("given")
     overhead, runtime_selector, runtime_tolerations = _runtime_class(spec, defaults)
-    requests = _sum(_pod_requests(spec, defaults), overhead)
+    requests = added(_pod_requests(spec, defaults), overhead)
     pod_set = PodSet(
         name=name,
         count=0,
@@ -102,16 +103,16 @@ class _Totals:
     def add_init(self, amounts: Amounts, *, stays: bool) -> None:
         """The next init container; a sidecar stays and runs beside all that come later."""
         if stays:
-            self.sidecars = _sum(self.sidecars, amounts)
-        self.peak = _maximum(self.peak, self.sidecars if stays else _sum(self.sidecars, amounts))
+            self.sidecars = added(self.sidecars, amounts)
+        self.peak = _maximum(self.peak, self.sidecars if stays else added(self.sidecars, amounts))
 
     def add(self, amounts: Amounts) -> None:
         """A container of the pod's own."""
-        self.running = _sum(self.running, amounts)
+        self.running = added(self.running, amounts)
 
     def total(self) -> Amounts:
         """What the pod needs."""
-        return _maximum(self.peak, _sum(self.running, self.sidecars))
+        return _maximum(self.peak, added(self.running, self.sidecars))
 
 
 def _pod_requests(spec: View, defaults: Defaults) -> Amounts:
@@ -205,10 +206,6 @@ def _host_ports(spec: View) -> tuple[int, ...]:
             if number:
                 ports.add(number)
     return tuple(sorted(ports))
-
-
-def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in one.keys() | other.keys()}
 
 
 def _maximum(one: Mapping[str, int], other: Mapping[str, int]) -> Amounts:

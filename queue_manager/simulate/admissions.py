@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from queue_manager.engine.configuration import Cell, Configuration, Node
+from queue_manager.engine.configuration import HOSTNAME, Cell, Configuration, Node
 from queue_manager.engine.decision import Admission, DomainCount, PodSetAssignment
 from queue_manager.engine.workload import PodSet, Workload
 from queue_manager.kinds.fields import View
 from queue_manager.simulate.checks import MAIN
 from queue_manager.simulate.fields import condition, moment
 
-HOSTNAME = "kubernetes.io/hostname"
 Values = tuple[str, ...]
 
 

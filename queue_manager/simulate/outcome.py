@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from queue_manager.engine.configuration import HOSTNAME
 from queue_manager.engine.decision import Admission, PodSetAssignment, Reason
-from queue_manager.simulate.admissions import HOSTNAME
 from queue_manager.simulate.run import Result
 
 Outcome = dict[str, Any]

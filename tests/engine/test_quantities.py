@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queue_manager.engine.quantities import exact, parse, parse_all, show, show_time
+from queue_manager.engine.quantities import exact, parse, show, show_time
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_a_text_that_is_too_long_is_refused_in_few_words(text: str) -> None:
 
 
 def test_negative_amounts_are_refused_with_the_resource() -> None:
-    with pytest.raises(ValueError, match=r"cpu: '-1' is negative"):
-        parse_all({"cpu": "-1"})
+    with pytest.raises(ValueError, match=r"'-1' is negative; an amount of cpu is at least 0"):
+        parse("cpu", "-1")
 
 
 @given(st.integers(0, 10**15), st.sampled_from(["cpu", "memory", "gpu"]))

@@ -10,10 +10,10 @@ from queue_manager.cluster.port import CLUSTER_TRAINING_RUNTIMES, NAMESPACES, Ob
 from queue_manager.cluster.simulated.cluster import SimulatedCluster
 from queue_manager.cluster.simulated.kubelet import RUN_TIME
 from queue_manager.cluster.simulated.runtimes import all_runtimes
+from queue_manager.engine.configuration import HOSTNAME
 
 BLOCK_LABEL = "topology.queue-manager.io/block"
 RACK_LABEL = "topology.queue-manager.io/rack"
-HOST_LABEL = "kubernetes.io/hostname"
 GPU = "nvidia.com/gpu"
 GPU_MODEL_LABEL = "nvidia.com/gpu.product"
 TEAMS = ("research", "vision", "language")
@@ -36,7 +36,7 @@ def demo_nodes(blocks: int = 2, racks: int = 4, nodes: int = 8, gpus: int = 8) -
 def gpu_node(name: str, block: str, rack: str, gpus: int = 8) -> Object:
     """One node of the fleet."""
     amounts = {"cpu": "96", "memory": "1Ti", "pods": "110", GPU: str(gpus)}
-    labels = {BLOCK_LABEL: block, RACK_LABEL: rack, HOST_LABEL: name, GPU_MODEL_LABEL: "H100"}
+    labels = {BLOCK_LABEL: block, RACK_LABEL: rack, HOSTNAME: name, GPU_MODEL_LABEL: "H100"}
     return {
         "metadata": {"name": name, "labels": labels},
         "spec": {},
