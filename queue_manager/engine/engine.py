@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import wraps
 from itertools import islice
@@ -16,6 +16,7 @@ from queue_manager.engine.decision import Admission, Plan, Waiting
 from queue_manager.engine.explain import Explainer
 from queue_manager.engine.growing import regrow
 from queue_manager.engine.records import Phase, Record
+from queue_manager.engine.replacing import replaced
 from queue_manager.engine.replay import play_pass
 from queue_manager.engine.resize import growth_uid
 from queue_manager.engine.restore import charge_with, count_again, settle_places, shrunk_admission, stub
@@ -24,6 +25,7 @@ from queue_manager.engine.told import Told
 from queue_manager.engine.tree import NOW
 from queue_manager.engine.workload import PodGroup, Workload
 
+NO_PODS: Mapping[str, int] = {}
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -153,14 +155,29 @@ class Engine:
         self._final()
 
     @_changes
-    def bind(self, uid: str, pod_set: str, nodes: Mapping[str, int]) -> None:
+    def bind(self, uid: str, pod_set: str, nodes: Mapping[str, int], leaving: Mapping[str, int] = NO_PODS) -> None:
         """Says where the pods of an admitted pod set are bound: node -> count. They count there; the rest of the count
-        stays on planned nodes."""
+        stays on planned nodes. `leaving` are further ones that still count where they are and are being replaced
+        (terminating, or on a node that was lost): their places are open to others of the pod set."""
         record = self._state.records.get(uid)
-        if record is not None and record.admission is not None and record.bound.get(pod_set, {}) != nodes:
+        if record is None or record.admission is None:
+            return
+        if (record.bound.get(pod_set, {}), record.leaving.get(pod_set, {})) != (nodes, leaving):
             record.bound = {**record.bound, pod_set: dict(nodes)}
+            record.leaving = {**record.leaving, pod_set: dict(leaving)}
             count_again(self._state, record)
             self._final()
+
+    def replace(self, uid: str, lost: Collection[str], now: int) -> Admission | str:
+        """New places for the pods of an admitted workload that were on `lost` nodes (names; there, not usable or gone
+        already), or why there are none. See `replacing.py`. Changes nothing: `restore_admission` puts it into force."""
+        state = self._state
+        if state.unplaced:
+            self._settle()
+            settle_places(state)
+            self._final()
+        state.now = now
+        return replaced(state, uid, frozenset(lost))
 
     @_changes
     def evict(self, uid: str) -> None:

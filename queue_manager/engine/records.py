@@ -57,7 +57,7 @@ def occupy(fleet: Fleet, standing: Standing, view: int, sign: int) -> None:
 @dataclass(eq=False, slots=True)
 class Record:
     """One workload. `standing` is by view (NOW, FUTURE); `hold` is what is kept for a waiting workload until it fits
-    NOW.
+    NOW. `planned`, `bound` and `leaving` are pods by pod set and node (see `slots.py`).
 
     `resume` is the flavor to go on with by index of need (policy `resume_flavor_scan`), found in the round and after as
     many departures from its queue as `resume_of` says; `verdict` the last reason found
@@ -73,6 +73,7 @@ class Record:
     standing: list[Standing | None] = field(default_factory=lambda: [None, None])
     planned: Planned = field(default_factory=dict)
     bound: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    leaving: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     hold: Assignment | None = None
     group: Group | None = None
     outside: Outside | None = None

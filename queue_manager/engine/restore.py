@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from queue_manager.engine.ask import Ask, StageSums, ask_of
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Admission, PodSetAssignment
-from queue_manager.engine.fleet import Forest
+from queue_manager.engine.fleet import Forest, exclusion
 from queue_manager.engine.placing import flavors_of, forest_of, occupancy_of
+from queue_manager.engine.prepared import pod_filter
 from queue_manager.engine.quantities import PODS
 from queue_manager.engine.records import Phase, Record, Standing
 from queue_manager.engine.resize import running_pods, shrunk
+from queue_manager.engine.slots import NodeFinder, places_of, to_hosts
 from queue_manager.engine.state import State
 from queue_manager.engine.tree import FUTURE, NOW
 from queue_manager.engine.workload import Workload
@@ -29,9 +31,7 @@ def count_again(state: State, record: Record) -> None:
     ask = ask_of(record.workload, state.configuration)
     counts = _counts(ask, record.admission)
     state.unplaced.add(record.uid)
-    standing = Standing(
-        record.admission.queue, _charge(ask, record.admission, counts), _places(state, record, ask, counts)
-    )
+    standing = Standing(record.admission.queue, _charge(ask, record.admission, counts), _places(ask, record, counts))
     if record.standing[NOW] == standing and (record.phase is not Phase.ADMITTED or record.standing[FUTURE] == standing):
         return  # a pod bound where it was planned is no news to those who wait
     state.touch(record)
@@ -104,19 +104,18 @@ def _charge_of_pods(ask: Ask, admission: Admission, counts: Mapping[str, int]) -
     return sums.charge()
 
 
-def _places(state: State, record: Record, ask: Ask, counts: Mapping[str, int]) -> Mapping[str, Mapping[str, int]]:
-    """What the workload takes on nodes: bound pods where they are, the others where they are planned."""
-    places: dict[int, dict[str, int]] = {}
-    for index, pod_set in enumerate(ask.pod_sets):
-        nodes = dict(record.bound.get(pod_set.name, {}))
-        open_pods = max(0, counts.get(pod_set.name, 0) - sum(nodes.values()))
-        for node, count in sorted(record.planned.get(pod_set.name, {}).items()):
-            here = min(open_pods, max(0, count - record.bound.get(pod_set.name, {}).get(node, 0)))
-            if here:
-                nodes[node] = nodes.get(node, 0) + here
-                open_pods -= here
-        places[index] = {node: count for node, count in nodes.items() if count > 0}
-    return occupancy_of(ask, places)
+def _places(ask: Ask, record: Record, counts: Mapping[str, int]) -> Mapping[str, Mapping[str, int]]:
+    """What the workload takes on nodes."""
+    assert record.admission is not None
+    assigned = {p.name: p for p in record.admission.pod_sets}
+    return occupancy_of(
+        ask,
+        {
+            index: places_of(record, assigned[pod_set.name], counts[pod_set.name])
+            for index, pod_set in enumerate(ask.pod_sets)
+            if pod_set.name in assigned
+        },
+    )
 
 
 def _planned(state: State, record: Record, assigned: PodSetAssignment) -> Mapping[str, int] | None:
@@ -130,24 +129,32 @@ def _planned(state: State, record: Record, assigned: PodSetAssignment) -> Mappin
     try:
         forest = forest_of(state.configuration, state.fleet, flavors_of(state.configuration, assigned.flavors))
     except ValueError:
-        return known
-    if forest is None or forest.level_keys != assigned.levels:
+        forest = None
+    if forest is not None and forest.level_keys != assigned.levels:
+        forest = None  # the topology was changed while they run
+    if forest is None and not to_hosts(assigned):
         return known
     counts: dict[tuple[str, ...], int] = {}
     for domain in assigned.domains:
         counts[domain.values] = counts.get(domain.values, 0) + domain.count
-    return {
-        node: count
-        for values, pods in counts.items()
-        for node, count in _fill(state, record, assigned, forest, values, pods)
-    }
+    finder = NodeFinder(state.fleet)
+    planned: dict[str, int] = {}
+    for values, pods in counts.items():
+        if to_hosts(assigned):
+            found = [(finder.node(forest, values), pods)]
+        else:
+            assert forest is not None
+            found = _fill(state, record, assigned, forest, values, pods)
+        for node, count in found:
+            planned[node] = planned.get(node, 0) + count
+    return planned
 
 
 def _fill(
     state: State, record: Record, assigned: PodSetAssignment, forest: Forest, values: tuple[str, ...], count: int
 ) -> list[tuple[str, int]]:
-    """Spreads pods over the nodes of a domain by room, the emptiest first; what exceeds the room goes to the first
-    node."""
+    """Spreads pods over the usable nodes of a domain by room, the emptiest first; what exceeds the room goes to the
+    first node."""
     level = forest.levels[len(values) - 1]
     index = level.index.get(values)
     if index is None:
@@ -155,9 +162,7 @@ def _fill(
     names = forest.names[int(level.starts[index]) : int(level.ends[index])]
     if len(names) == 1:
         return [(names[0], count)]
-    ask = ask_of(record.workload, state.configuration)
-    requests = next((p.node_requests for p in ask.pod_sets if p.name == assigned.name), {PODS: 1})
-    room = {name: state.fleet.room(name, requests, NOW) for name in names}
+    room = _room(state, record, assigned, names)
     found: list[tuple[str, int]] = []
     for name in sorted(names, key=lambda n: (-room[n], n)):
         here = min(count, room[name])
@@ -165,3 +170,16 @@ def _fill(
             found.append((name, here))
             count -= here
     return [*found, (min(names), count)] if count else found
+
+
+def _room(state: State, record: Record, assigned: PodSetAssignment, names: Sequence[str]) -> dict[str, int]:
+    """How many pods of a pod set each node has room for, none where they may not go now."""
+    fleet, ask = state.fleet, ask_of(record.workload, state.configuration)
+    pod_set = next((p for p in ask.pod_sets if p.name == assigned.name), None)
+    if pod_set is None:
+        return {name: fleet.room(name, {PODS: 1}, NOW) for name in names}
+    pods = pod_filter(pod_set, flavors_of(state.configuration, assigned.flavors))
+    return {
+        name: 0 if exclusion(fleet.nodes[name], pods) else fleet.room(name, pod_set.node_requests, NOW)
+        for name in names
+    }

@@ -397,6 +397,7 @@ class State:
         self.log.assign(record, "admission", None)
         self.log.assign(record, "planned", {})
         self.log.assign(record, "bound", {})
+        self.log.assign(record, "leaving", {})
         self.log.assign(record, "evicted_by", "")
         self.log.assign(record, "resume", {})
         self.log.assign(record, "phase", Phase.WAITING)

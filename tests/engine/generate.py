@@ -206,6 +206,7 @@ def snapshot(engine: Engine) -> Any:
             list(r.standing),
             dict(r.planned),
             dict(r.bound),
+            dict(r.leaving),
             r.hold,
             r.reported,
             r.counted,
@@ -277,7 +278,7 @@ def copy_of(engine: Engine) -> Engine:
                 record.admission, draining=record.phase is Phase.DRAINING, evicted_by=record.evicted_by
             )
         for name, bound in record.bound.items():
-            fresh.bind(record.uid, name, bound)
+            fresh.bind(record.uid, name, bound, record.leaving.get(name, {}))
     if state.history is not None:
         fresh.restore_history(engine.history(), state.history.at)
     return fresh

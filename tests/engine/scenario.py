@@ -30,12 +30,14 @@
       - asked: {e: 100}           (time at which an elastic workload asked for its size, in microseconds)
       - bind: {a: {main: {n0: 2}}}    configure: {...merged into configuration...}    nodes: {...}    restart:
       - ready: [a]    (from now on one starts at a time: when all that run are ready; these are)
+      - lose: {a: n0 n1}    (nodes that a has lost: it gets other places there and then; pods bound on them still count)
+      - stuck: {a: {lost: n0, says: "room for 1"}}    (there are no other places)
       - clock: 10m                     (since the start; what is submitted afterwards is created then)
       - fill: {nlp: 2 1@5}    (runs 2 cpu and, at priority 5, 1 cpu there: nlp1, nlp2)
       - anew: {...begins again, with this merged into the configuration...}
       - expect: {usage: {nlp: {gpu: 4}}, places: {a: {n0: 2}}, selector: {a: {rack: r0}}, waiting: ..., running: [a],
                  selector: {b: {main: {rack: r1}, side: {}}},    (for all pod sets alike, or for each)
-                 ranks: {a: {main: [[n0, 2]]}}, pinned: {a: [main]}}
+                 ranks: {a: {main: [[n0, 2]]}}, pinned: {a: [main]}, occupied: {n0: 8}}
 
 The key of a plan is its exact outcome: what is not listed must not happen. Creation time is the order of submission.
 """
@@ -74,13 +76,14 @@ from queue_manager.engine.configuration import (
     StopPolicy,
     Topology,
 )
-from queue_manager.engine.decision import Plan
+from queue_manager.engine.decision import Admission, Plan
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.history import UNIT_BITS
 from queue_manager.engine.quantities import exact, parse
 from queue_manager.engine.records import Phase
 from queue_manager.engine.resize import owner_uid
 from queue_manager.engine.resources import ResourceRules, Transformation
+from queue_manager.engine.tree import NOW
 from queue_manager.engine.workload import (
     Devices,
     GroupPolicy,
@@ -96,7 +99,7 @@ from queue_manager.engine.workload import (
     TopologyRequest,
     Workload,
 )
-from tests.engine.generate import copy_of
+from tests.engine.generate import copy_of, snapshot
 
 Data = dict[str, Any]
 START = 1_000_000
@@ -430,6 +433,25 @@ class Run:
             for name, found in sets.items():
                 self.engine.bind(uid, name, found)
 
+    def lose(self, what: Data) -> None:
+        for uid, names in what.items():
+            lost = set(names.split())
+            before = snapshot(self.engine)
+            admission = self.engine.replace(uid, lost, self.now)
+            assert isinstance(admission, Admission), admission
+            assert snapshot(self.engine) == before, "the question changes something"
+            bound = self.engine._state.records[uid].bound
+            self.engine.restore_admission(admission)
+            for name, found in bound.items():
+                stay = {node: count for node, count in found.items() if node not in lost}
+                self.engine.bind(uid, name, stay, {node: count for node, count in found.items() if node in lost})
+
+    def stuck(self, what: Data) -> None:
+        for uid, found in what.items():
+            why = self.engine.replace(uid, found["lost"].split(), self.now)
+            assert isinstance(why, str), f"{uid} gets {why}"
+            assert found["says"] in why, why
+
     def shrink(self, what: Data) -> None:
         for uid, counts in what.items():
             bound = self.engine._state.records[uid].bound
@@ -579,6 +601,12 @@ class Run:
             found = {p.name: dict(p.selector) for p in admission.pod_sets}
             each = selector if all(isinstance(one, dict) for one in selector.values()) else None
             assert found == (each or dict.fromkeys(found, selector)), f"selectors of {uid} {found}"
+
+    def _occupied(self, wanted: Data) -> None:
+        """Node -> GPUs that pods of ours take there."""
+        occupied = self.engine._state.fleet.occupied[NOW]
+        found = {name: occupied.get(name, {}).get("gpu", 0) for name in wanted}
+        assert found == wanted, f"occupied {found}"
 
     def _ranks(self, wanted: Data) -> None:
         """Uid -> pod set -> [[domain, pods], ...] in the order of ranks, the domain by its narrowest value."""

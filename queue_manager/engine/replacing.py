@@ -1,0 +1,400 @@
+"""Other places for the pods of a running gang whose nodes were lost (issue 5, failures).
+
+All other pods stay. What has to share a domain keeps the one it has: the required domain of the workload, of a pod
+group or of pod sets that share one always, the domain of a replica or of a slice as long as it has room, else all of
+its pods move to another one inside what lies around it. Where nothing holds pods together they go as near to their old
+place as can be. Pods that are not pinned stay in the domain that their node selector names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+
+from queue_manager.engine.ask import ask_of
+from queue_manager.engine.decision import Admission, DomainCount, PodSetAssignment
+from queue_manager.engine.fleet import Forest
+from queue_manager.engine.picking import pick
+from queue_manager.engine.placing import flavors_of, forest_of
+from queue_manager.engine.prepared import pod_filter, request_of, shared_request
+from queue_manager.engine.ranks import DomainValues, joined
+from queue_manager.engine.records import Phase, Record
+from queue_manager.engine.replacing_room import Part, ReplacingRoom
+from queue_manager.engine.resize import running_pods
+from queue_manager.engine.slices import layers_of
+from queue_manager.engine.slots import Slot, asked_pod_sets, places_of, slots_of, to_hosts
+from queue_manager.engine.state import State
+from queue_manager.engine.tree import FUTURE, NOW
+from queue_manager.engine.workload import TopologyMode, TopologyRequest
+
+
+def replaced(state: State, uid: str, lost: frozenset[str]) -> Admission | str:
+    """The admission with new places for what was on `lost` nodes, or why there is none. Leaves the state as it was."""
+    record = state.records.get(uid)
+    if record is None or record.admission is None:
+        return "it is not admitted"
+    if record.phase is not Phase.ADMITTED:
+        return "it is on its way out"
+    mark = state.log.mark()
+    try:
+        for view in (NOW, FUTURE):
+            standing = record.standing[view]
+            if standing is not None:
+                state.fleet.vacate(standing.places, view)
+        return _Replacement(state, record, record.admission, lost).find()
+    finally:
+        state.log.revert(mark)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bracket:
+    """Pods that have to share a domain of level `depth`; while some of them stay there, all of them may move to another
+    one if `moves`."""
+
+    key: tuple[object, ...]
+    depth: int
+    moves: bool = False
+
+
+@dataclass(slots=True)
+class _Shortage:
+    """The first thing that did not fit."""
+
+    name: str
+    wanted: int
+    best: int
+    values: DomainValues
+
+
+class _Replacement:
+    """One search. `_open` are the slots that need a place, `_new` those that have one: their nodes as members of the
+    forest."""
+
+    def __init__(self, state: State, record: Record, admission: Admission, lost: frozenset[str]) -> None:
+        self._state = state
+        self._record = record
+        self._admission = admission
+        self._lost = lost
+        self._ask = ask_of(record.workload, state.configuration)
+        self._room = ReplacingRoom(state.fleet, self._ask, lost)
+        self._parts: dict[int, Part] = {}
+        self._slots: list[Slot] = []
+        self._open: dict[Slot, None] = {}
+        self._new: dict[Slot, int] = {}
+        self._journal: list[tuple[Slot, bool]] = []
+        self._short: _Shortage | None = None
+        self._known: dict[Slot, Sequence[_Bracket]] = {}
+
+    def find(self) -> Admission | str:
+        refusal = self._prepare()
+        if refusal:
+            return refusal
+        if not self._open:
+            return self._admission
+        for forward in (True, False):
+            if self._solve(self._slots, 0, (), forward):
+                return self._answer()
+        assert self._short is not None
+        short = self._short
+        where = f"domain {'/'.join(short.values)} has" if short.values else "the nodes that it may use have"
+        return f"{short.wanted} pods of {short.name} need other nodes, and {where} room for {short.best}"
+
+    # ---- what there is
+
+    def _prepare(self) -> str:
+        """Finds the slots, and what the pods that stay take; says what makes a search impossible."""
+        record, workload = self._record, self._record.workload
+        pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
+        for index, assigned in asked_pod_sets(self._ask, self._admission.pod_sets):
+            count = running_pods(pod_sets.get(assigned.name), assigned)
+            forest = self._forest(assigned)
+            slots = slots_of(self._state, record, index, assigned, count, forest, self._lost)
+            self._slots += slots
+            here = [slot for slot in slots if slot.lost]
+            if not here:
+                continue
+            if forest is None:
+                return f"the flavors of {assigned.name} have no topology {' / '.join(assigned.levels)} any more"
+            self._parts[index] = self._part(index, assigned, forest)
+            self._open.update(dict.fromkeys(here))
+        for index, assigned in asked_pod_sets(self._ask, self._admission.pod_sets) if self._open else ():
+            count = running_pods(pod_sets.get(assigned.name), assigned)
+            for node, pods in places_of(record, assigned, count).items():
+                if node not in self._lost:
+                    self._room.put(index, node, pods)
+        return ""
+
+    def _forest(self, assigned: PodSetAssignment) -> Forest | None:
+        flavors = flavors_of(self._state.configuration, assigned.flavors)
+        try:
+            forest = forest_of(self._state.configuration, self._state.fleet, flavors)
+        except ValueError:
+            return None
+        return forest if forest is not None and forest.level_keys == assigned.levels else None
+
+    def _part(self, index: int, assigned: PodSetAssignment, forest: Forest) -> Part:
+        pods = pod_filter(self._ask.pod_sets[index], flavors_of(self._state.configuration, assigned.flavors))
+        selector = {**dict(pods.selector), **assigned.selector}
+        part = Part(index, assigned, forest, replace(pods, selector=tuple(sorted(selector.items()))))
+        self._room.add(part)
+        return part
+
+    # ---- brackets
+
+    def _brackets(self, slot: Slot) -> Sequence[_Bracket]:
+        """What holds a pod together with others, the widest first."""
+        found = self._known.get(slot)
+        if found is None:
+            found = self._known[slot] = self._brackets_of(slot)
+        return found
+
+    def _brackets_of(self, slot: Slot) -> Sequence[_Bracket]:
+        workload, pod_set = self._ask.workload, self._ask.pod_sets[slot.index]
+        unit = next(unit for unit in self._ask.units if slot.index in unit)
+        shared = shared_request(self._ask, unit)
+        own = request_of(self._ask, unit if shared is None else (slot.index,))
+        around: list[tuple[tuple[object, ...], TopologyRequest | None]] = [
+            (("workload",), workload.topology),
+            (("group", pod_set.group), workload.pod_groups[pod_set.group].topology),
+            (("shared", *unit), shared),
+            (("unit", *unit) if shared is None else ("pod set", slot.index), own),
+        ]
+        keys = self._levels(slot.index)
+        found = [
+            _Bracket(key, keys.index(request.level))
+            for key, request in around
+            if request is not None and request.mode is TopologyMode.REQUIRED and request.level in keys
+        ]
+        spec = pod_set.pod_set
+        replica = slot.rank // spec.replica_size if spec.replica_size else 0
+        if spec.distinct is not None and spec.distinct.level in keys:
+            found.append(_Bracket(("distinct", slot.index, replica), keys.index(spec.distinct.level), moves=True))
+        if spec.exclusive in keys:
+            found.append(_Bracket(("exclusive", slot.index, replica), keys.index(spec.exclusive), moves=True))
+        layers = layers_of(keys, own.slices) if own is not None else ()
+        for depth, size in () if isinstance(layers, str) else layers:
+            found.append(_Bracket(("slice", slot.index, depth, slot.rank // size), depth, moves=True))
+        if not to_hosts(self._assigned(slot.index)):
+            found.append(_Bracket(("domain", slot.index, slot.values), len(keys) - 1))
+        return found
+
+    def _assigned(self, index: int) -> PodSetAssignment:
+        name = self._ask.pod_sets[index].name
+        return next(assigned for assigned in self._admission.pod_sets if assigned.name == name)
+
+    def _levels(self, index: int) -> tuple[str, ...]:
+        return self._assigned(index).levels
+
+    def _solve(self, slots: Sequence[Slot], depth: int, within: DomainValues, forward: bool) -> bool:
+        """Places the open slots inside a domain, `depth` brackets having been seen to. Leaves nothing behind if it
+        can't."""
+        mark = len(self._journal)
+        groups: dict[_Bracket | int, list[Slot]] = {}
+        for slot in slots:
+            brackets = self._brackets(slot)
+            groups.setdefault(brackets[depth] if depth < len(brackets) else slot.index, []).append(slot)
+        ordered = sorted(groups.items(), key=lambda item: self._weight(item[1]), reverse=forward)
+        for bracket, found in ordered:
+            if not any(slot in self._open for slot in found):
+                continue
+            if isinstance(bracket, int):
+                done = self._scatter(found, within)
+            else:
+                done = self._together(bracket, found, depth, within, forward)
+            if not done:
+                self._undo(mark)
+                return False
+        return True
+
+    def _weight(self, slots: Sequence[Slot]) -> tuple[int, int]:
+        """Large pods first."""
+        largest = max(sorted(self._ask.pod_sets[slot.index].node_requests.items()) for slot in slots)
+        return (max((amount for _, amount in largest), default=0), -slots[0].rank)
+
+    def _together(
+        self, bracket: _Bracket, slots: Sequence[Slot], depth: int, within: DomainValues, forward: bool
+    ) -> bool:
+        """All open slots of a bracket in the domain of those that stay, else all its slots in another one."""
+        stay = [slot for slot in slots if slot not in self._open]
+        homes = sorted({slot.values[: bracket.depth + 1] for slot in stay or slots})
+        if len(homes) > 1:  # labels have changed since: everybody keeps to his own
+            parts = [[slot for slot in slots if self._home(slot, bracket, homes) == home] for home in homes]
+        else:
+            parts = [list(slots)]
+        for home, part in zip(homes, parts, strict=True):
+            if not self._keep(part, home, depth, within, forward) and not (
+                len(homes) == 1
+                and (bracket.moves or not stay)
+                and self._move(bracket, slots, home, depth, within, forward)
+            ):
+                return False
+        return True
+
+    @staticmethod
+    def _home(slot: Slot, bracket: _Bracket, homes: Sequence[DomainValues]) -> DomainValues:
+        own = slot.values[: bracket.depth + 1]
+        return own if own in homes else homes[0]
+
+    def _keep(self, slots: Sequence[Slot], home: DomainValues, depth: int, within: DomainValues, forward: bool) -> bool:
+        inner = home if len(home) > len(within) else within
+        if inner[: len(home)] != home or inner[: len(within)] != within:
+            return False
+        return self._solve(slots, depth + 1, inner, forward)
+
+    def _move(
+        self,
+        bracket: _Bracket,
+        slots: Sequence[Slot],
+        home: DomainValues,
+        depth: int,
+        within: DomainValues,
+        forward: bool,
+    ) -> bool:
+        mark = len(self._journal)
+        for slot in slots:
+            if slot not in self._open:
+                self._open[slot] = None
+                self._journal.append((slot, True))
+        if all(slot.index in self._parts or self._measured(slot.index) for slot in slots):
+            for values in self._candidates(bracket, slots, within):
+                if values != home and self._solve(slots, depth + 1, values, forward):
+                    return True
+        self._undo(mark)
+        return False
+
+    def _measured(self, index: int) -> bool:
+        """Measures a pod set of which nothing was lost, but which moves with others."""
+        forest = self._forest(self._assigned(index))
+        if forest is not None:
+            self._parts[index] = self._part(index, self._assigned(index), forest)
+        return forest is not None
+
+    def _candidates(self, bracket: _Bracket, slots: Sequence[Slot], within: DomainValues) -> Iterator[DomainValues]:
+        """Domains that have room for each pod set of a bracket alone, the tightest first."""
+        wanted: dict[int, int] = {}
+        for slot in slots:
+            wanted[slot.index] = wanted.get(slot.index, 0) + 1
+        taken = self._taken(bracket, slots)
+        found: list[tuple[int, DomainValues]] = []
+        level = self._parts[slots[0].index].forest.levels[bracket.depth]
+        for values in level.values:
+            if values[: len(within)] == within and values not in taken:
+                rooms = [self._room.inside(self._parts[index], values) for index in wanted]
+                if all(room >= count for room, count in zip(rooms, wanted.values(), strict=True)):
+                    found.append((rooms[0], values))
+        return (values for _, values in sorted(found))
+
+    def _taken(self, bracket: _Bracket, slots: Sequence[Slot]) -> set[DomainValues]:
+        """Domains in which a replica may not be because of others."""
+        if bracket.key[0] not in ("distinct", "exclusive"):
+            return set()
+        spec = self._ask.pod_sets[slots[0].index].pod_set
+        mine = set(slots)
+        if bracket.key[0] == "distinct":
+            others = {i for i, p in enumerate(self._ask.pod_sets) if p.pod_set.distinct == spec.distinct}
+            taken: set[DomainValues] = set()
+        else:
+            same = (spec.exclusive, spec.pod_priority)
+            pod_sets = enumerate(p.pod_set for p in self._ask.pod_sets)
+            others = {i for i, p in pod_sets if (p.exclusive, p.pod_priority) == same}
+            taken = _exclusive_domains(self._state, self._record, *same)
+        return taken | {
+            self._where(slot)[: bracket.depth + 1] for slot in self._slots if slot.index in others and slot not in mine
+        }
+
+    def _where(self, slot: Slot) -> DomainValues:
+        """The domain in which a pod is to be."""
+        member = self._new.get(slot)
+        forest = self._parts[slot.index].forest if member is not None else None
+        return slot.values if forest is None or member is None else forest.path_of[forest.names[member]]
+
+    # ---- nodes
+
+    def _scatter(self, slots: Sequence[Slot], within: DomainValues) -> bool:
+        """Nodes for open slots of one pod set inside a domain: those that were on one node on one again if one has
+        room, as near to the old one as can be."""
+        mark = len(self._journal)
+        wanted = [slot for slot in slots if slot in self._open and slot not in self._new]
+        part = self._parts[slots[0].index]
+        for _, run in groupby(wanted, key=lambda slot: slot.values):
+            together = list(run)
+            found = self._near(part, len(together), together[0].values, within)
+            if found is None:
+                if self._short is None:
+                    best = self._room.inside(part, within) + len(self._journal) - mark
+                    self._short = _Shortage(part.assigned.name, len(wanted), best, within)
+                self._undo(mark)
+                return False
+            members = [member for member, count in found for _ in range(count)]
+            for slot, member in zip(together, members, strict=True):
+                self._new[slot] = member
+                self._journal.append((slot, False))
+            for member, count in found:
+                self._room.put(part.index, part.forest.names[member], count)
+        return True
+
+    def _near(self, part: Part, count: int, old: DomainValues, within: DomainValues) -> list[tuple[int, int]] | None:
+        """Members with room for so many pods: in the narrowest domain around the old place that has it."""
+        counts = self._room.counts[part.index]
+        for depth in range(len(part.forest.levels) - 1, len(within) - 2, -1):
+            values = old[: depth + 1] if depth >= len(within) else within
+            if values[: len(within)] != within:
+                continue
+            first, last = part.run(values)
+            inside = counts[first:last]
+            if int(inside.sum()) < count:
+                continue
+            fitting = np.flatnonzero(inside >= count)
+            if len(fitting):
+                return [(first + int(fitting[np.argmin(inside[fitting])]), count)]
+            return [(first + member, pods) for member, pods in pick(inside, count)]
+        return None
+
+    def _undo(self, mark: int) -> None:
+        while len(self._journal) > mark:
+            slot, opened = self._journal.pop()
+            if opened:
+                del self._open[slot]
+            else:
+                forest = self._parts[slot.index].forest
+                self._room.put(slot.index, forest.names[self._new.pop(slot)], -1)
+
+    # ---- the answer
+
+    def _answer(self) -> Admission:
+        """The admission with the places found."""
+        by_index: dict[int, list[Slot]] = {}
+        for slot in self._slots:
+            by_index.setdefault(slot.index, []).append(slot)
+        domains: dict[str, tuple[DomainCount, ...]] = {}
+        for slots in by_index.values():
+            assigned = self._assigned(slots[0].index)
+            if any(slot in self._new for slot in slots) and to_hosts(assigned):
+                places = [self._where(slot) for slot in slots]
+                if not assigned.pinned:
+                    places.sort()
+                domains[assigned.name] = joined(DomainCount(values, 1) for values in places)
+        pod_sets = tuple(
+            replace(assigned, domains=domains.get(assigned.name, assigned.domains))
+            for assigned in self._admission.pod_sets
+        )
+        return replace(self._admission, pod_sets=pod_sets)
+
+
+def _exclusive_domains(state: State, record: Record, level: str, priority: int) -> set[DomainValues]:
+    """Domains of a level in which other workloads have exclusive replicas of a pod priority."""
+    found: set[DomainValues] = set()
+    for other in state.records.values():
+        if other is record or other.admission is None or other.standing[NOW] is None:
+            continue
+        exclusive: Mapping[str, bool] = {
+            p.name: (p.exclusive, p.pod_priority) == (level, priority) for p in other.workload.pod_sets
+        }
+        for assigned in other.admission.pod_sets:
+            if exclusive.get(assigned.name) and level in assigned.levels:
+                depth = assigned.levels.index(level)
+                found |= {run.values[: depth + 1] for run in assigned.domains or ()}
+    return found
