@@ -114,7 +114,7 @@ class Intake:
     def resolve_queue(self, namespace: str, local_queue: str) -> tuple[str, str]:
         """(queue, "") or ("", what is wrong and what would be right)."""
         compiled = self.compiled()
-        local = compiled.local_queues.get((namespace, local_queue))
+        local = compiled.configuration.local_queues.get(f"{namespace}/{local_queue}")
         if local is not None:
             return local.queue, ""
         queue = compiled.configuration.queues.get(local_queue)

@@ -222,7 +222,6 @@ class LocalQueue:
 
     queue: str
     stop_policy: StopPolicy = StopPolicy.NONE
-    weight_milli: int = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ class WorkloadReader:
 
     def _queue(self, namespace: str, name: str, labels: Mapping[str, str]) -> tuple[str, str]:
         """The queue that a workload names, or what is wrong. A queue of the project may be named itself."""
-        local = self._compiled.local_queues.get((namespace, name))
+        local = self._compiled.configuration.local_queues.get(f"{namespace}/{name}")
         queues = self._compiled.configuration.queues
         if local is not None:
             return (local.queue, "") if local.queue in queues else ("", f"there is no queue {local.queue!r}")
