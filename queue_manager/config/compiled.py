@@ -219,18 +219,18 @@ def _queue(
 def _limits(limits: models.Limits) -> engine.Limits:
     return engine.Limits(
         limits.max_jobs,
-        _share(limits.per_user),
-        _share(limits.per_group),
+        _party_limits(limits.per_user),
+        _party_limits(limits.per_group),
         parse_duration(limits.min_run_time) if limits.min_run_time else 0,
         parse_duration(limits.checkpoint_grace) if limits.checkpoint_grace else 0,
     )
 
 
-def _share(share: models.Share | None) -> engine.Share:
+def _party_limits(share: models.Share | None) -> engine.PartyLimits:
     if share is None:
-        return engine.Share()
+        return engine.PartyLimits()
     amounts = {resource: amount(resource, text) for resource, text in sorted(share.resources.items())}
-    return engine.Share(share.running, share.waiting, amounts)
+    return engine.PartyLimits(share.running, share.waiting, amounts)
 
 
 def _starvation(starvation: models.Starvation) -> engine.Starvation | None:

@@ -183,7 +183,7 @@ class WorkloadReader:
 
 def topology_request(wish: View) -> TopologyRequest | None:
     """A pod set's `topologyRequest`."""
-    layers = slices_of(wish)
+    layers = slice_layers(wish)
     for key, mode in (("required", TopologyMode.REQUIRED), ("preferred", TopologyMode.PREFERRED)):
         if wish[key].text():
             return TopologyRequest(mode, wish[key].text(), layers)
@@ -192,7 +192,7 @@ def topology_request(wish: View) -> TopologyRequest | None:
     return None
 
 
-def slices_of(wish: View) -> tuple[SliceLayer, ...]:
+def slice_layers(wish: View) -> tuple[SliceLayer, ...]:
     """The slices of a pod set, the outermost layer first; a size of 0 is one that is not given."""
     layers = tuple(
         SliceLayer(item["topology"].text(), item["size"].count(0))

@@ -18,9 +18,9 @@ from queue_manager.engine.configuration import (
     FairSharing,
     FlavorFungibility,
     Limits,
+    PartyLimits,
     PreemptionPolicy,
     QueueingStrategy,
-    Share,
     Starvation,
     StopPolicy,
 )
@@ -66,7 +66,7 @@ def test_example_is_valid_and_compiles():
     assert configuration.queues["research/vision"].namespace_selector == ()
     assert configuration.queues["research/vision"].stop_policy is StopPolicy.HOLD
     assert queue.inactive == ""
-    share = Share(running=4, resources={"nvidia.com/gpu": 16})
+    share = PartyLimits(running=4, resources={"nvidia.com/gpu": 16})
     assert queue.limits == Limits(max_jobs=100, per_user=share, min_run_time=90 * MINUTE)
 
     assert compiled.configuration.local_queues["team-nlp/default"].queue == "nlp"

@@ -66,13 +66,13 @@ from queue_manager.engine.configuration import (
     Limits,
     LocalQueue,
     Node,
+    PartyLimits,
     Policies,
     Preemption,
     PreemptionPolicy,
     Queue,
     QueueingStrategy,
     ResourceGroup,
-    Share,
     Starvation,
     StopPolicy,
     Topology,
@@ -171,9 +171,9 @@ def duration(text: str | None) -> int:
 
 
 def limits(data: Data) -> Limits:
-    def share(found: Data) -> Share:
+    def share(found: Data) -> PartyLimits:
         amounts = {resource: parse(resource, amount) for resource, amount in found.get("resources", {}).items()}
-        return Share(found.get("running"), found.get("waiting"), amounts)
+        return PartyLimits(found.get("running"), found.get("waiting"), amounts)
 
     return Limits(
         data.get("maxJobs"),
