@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from sys import intern
-from typing import Any
+from typing import Any, NamedTuple
 
 from queue_manager.cluster.cache import controller_of
 from queue_manager.cluster.port import Object
@@ -14,6 +14,7 @@ from queue_manager.engine.quantities import PODS, parse, port_resource
 REQUESTS = "requests"
 HOST_PORTS = "hostPorts"
 """Top-level keys that `project` adds: effective requests (base units) and host ports of the pod."""
+DISRUPTION_TARGET = "DisruptionTarget"
 
 
 @lru_cache(maxsize=65_536)
@@ -82,14 +83,18 @@ def project(pod: Object) -> Object:
     conditions = tuple(
         tuple(condition.get(name) for name in _CONDITION)
         for condition in status.get("conditions") or ()
-        if condition.get("type") in ("Ready", "PodScheduled")
+        if condition.get("type") in ("Ready", "PodScheduled", DISRUPTION_TARGET)
     )
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": kept,
         "spec": {name: spec[name] for name in (_SPEC if spec.get("nodeName") else _UNBOUND_SPEC) if spec.get(name)},
-        "status": {"phase": intern(status.get("phase", "Pending")), "conditions": _shared_conditions(conditions)},
+        "status": {
+            "phase": intern(status.get("phase", "Pending")),
+            "conditions": _shared_conditions(conditions),
+            **({"nominatedNodeName": status["nominatedNodeName"]} if status.get("nominatedNodeName") else {}),
+        },
         REQUESTS: _shared(tuple(sorted(_readable_requests(spec).items()))),
         HOST_PORTS: host_ports(spec),
     }
@@ -126,6 +131,35 @@ def node_of(pod: Object) -> str:
     return (pod.get("spec") or {}).get("nodeName") or ""
 
 
+class Disruption(NamedTuple):
+    """Somebody takes the pod away: the condition DisruptionTarget of Kubernetes."""
+
+    reason: str
+    message: str = ""
+
+
+def disruption_of(pod: Object) -> Disruption | None:
+    """Who takes the pod away, None if nobody does."""
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == DISRUPTION_TARGET and condition.get("status") == "True":
+            return Disruption(condition.get("reason") or "", condition.get("message") or "")
+    return None
+
+
+def is_unschedulable(pod: Object) -> bool:
+    """Whether kube-scheduler has looked at it and found no node."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(
+        c.get("type") == "PodScheduled" and c.get("status") == "False" and c.get("reason") == "Unschedulable"
+        for c in conditions
+    )
+
+
+def nominated(pod: Object) -> str:
+    """The node on which kube-scheduler makes room for it by preemption, or ""."""
+    return (pod.get("status") or {}).get("nominatedNodeName") or ""
+
+
 _METADATA = (
     "name",
     "namespace",
@@ -146,10 +180,7 @@ _BULKY = frozenset(
     )
 )
 """Labels that nobody here asks for."""
-_SPEC = (
-    *("nodeName", "schedulingGates", "schedulerName", "priority", "priorityClassName", "nodeSelector"),
-    "schedulingGroup",
-)
+_SPEC = ("nodeName", "schedulingGates", "schedulerName", "priority", "priorityClassName", "nodeSelector")
 _UNBOUND_SPEC = (*_SPEC, "affinity")
 """Where a pod that is bound may go does not matter any more."""
 _NONE: dict[str, str] = {}

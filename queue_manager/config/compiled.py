@@ -21,6 +21,16 @@ Object = TypeVar("Object", bound=models.ConfigObject)
 
 
 @dataclass(frozen=True, slots=True)
+class LocalQueue:
+    """What a queue label in this namespace means."""
+
+    namespace: str
+    name: str
+    queue: str
+    stop_policy: engine.StopPolicy = engine.StopPolicy.NONE
+
+
+@dataclass(frozen=True, slots=True)
 class PriorityClass:
     """Rank of a workload. `min_run_time` is in microseconds."""
 
@@ -36,6 +46,8 @@ class Settings:
     """Settings of the whole system; durations in microseconds. Defaults hold when there is no Settings object.
 
     `ready_timeout` 0 means that readiness is not watched; `backoff_limit` None means that it is tried for ever.
+    `deactivate_without_nodes`: who gets no other nodes in time is given up, not queued again. `pod_priority` is Warn,
+    Normalize or Ignore, `pod_priority_class` what pods are normalised to.
     """
 
     ready_timeout: int = 30 * MINUTE
@@ -46,6 +58,11 @@ class Settings:
     backoff_max: int = 60 * MINUTE
     backoff_limit: int | None = None
     drain_timeout: int = 10 * MINUTE
+    unhealthy_after: int = MINUTE
+    wait_for_replacement: int = 5 * MINUTE
+    deactivate_without_nodes: bool = False
+    pod_priority: str = "Warn"
+    pod_priority_class: str = ""
     adopt: bool = True
     kueue_labels: str = "auto"
     user_may_override: frozenset[str] = frozenset()
@@ -54,9 +71,13 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A configuration ready for use; without arguments an empty one. `tree` has the paths of all nodes."""
+    """A configuration ready for use; without arguments an empty one.
+
+    `local_queues` are keyed by (namespace, name); `tree` has the paths of all nodes.
+    """
 
     configuration: engine.Configuration = field(default_factory=engine.Configuration)
+    local_queues: Mapping[tuple[str, str], LocalQueue] = field(default_factory=dict)
     priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)
     settings: Settings = Settings()
     tree: Tree = field(default_factory=lambda: build_tree(()), compare=False)
@@ -154,6 +175,7 @@ def to_engine(objects: Sequence[models.ConfigObject], revision: int = 0) -> Comp
                 for item in _of(models.LocalQueue, by_kind)
             },
         ),
+        {(q.namespace, q.name): q for q in map(_local_queue, _of(models.LocalQueue, by_kind))},
         {c.name: c for c in map(_priority_class, _of(models.PriorityClass, by_kind))},
         _settings(spec),
         tree,
@@ -219,18 +241,18 @@ def _queue(
 def _limits(limits: models.Limits) -> engine.Limits:
     return engine.Limits(
         limits.max_jobs,
-        _party_limits(limits.per_user),
-        _party_limits(limits.per_group),
+        _share(limits.per_user),
+        _share(limits.per_group),
         parse_duration(limits.min_run_time) if limits.min_run_time else 0,
         parse_duration(limits.checkpoint_grace) if limits.checkpoint_grace else 0,
     )
 
 
-def _party_limits(share: models.Share | None) -> engine.PartyLimits:
+def _share(share: models.Share | None) -> engine.Share:
     if share is None:
-        return engine.PartyLimits()
+        return engine.Share()
     amounts = {resource: amount(resource, text) for resource, text in sorted(share.resources.items())}
-    return engine.PartyLimits(share.running, share.waiting, amounts)
+    return engine.Share(share.running, share.waiting, amounts)
 
 
 def _starvation(starvation: models.Starvation) -> engine.Starvation | None:
@@ -293,6 +315,10 @@ def _cycle_above(cohort: str, tree: Tree) -> str:
     return ""
 
 
+def _local_queue(item: models.LocalQueue) -> LocalQueue:
+    return LocalQueue(item.metadata.namespace, item.name, item.spec.queue, engine.StopPolicy(item.spec.stop_policy))
+
+
 def _priority_class(item: models.PriorityClass) -> PriorityClass:
     spec = item.spec
     minimum = parse_duration(spec.min_run_time) if spec.min_run_time else 0
@@ -346,6 +372,11 @@ def _settings(spec: models.SettingsSpec) -> Settings:
         backoff_max=requeuing.backoff_max_seconds * 1_000_000,
         backoff_limit=requeuing.backoff_limit_count,
         drain_timeout=parse_duration(spec.drain_timeout),
+        unhealthy_after=parse_duration(spec.node_failure.unhealthy_after),
+        wait_for_replacement=parse_duration(spec.node_failure.wait_for_replacement),
+        deactivate_without_nodes=spec.node_failure.then == "Deactivate",
+        pod_priority=spec.pod_priority.policy,
+        pod_priority_class=spec.pod_priority.class_name,
         adopt=spec.adoption == "Adopt",
         kueue_labels=spec.kueue_labels,
         user_may_override=frozenset(spec.user_may_override),

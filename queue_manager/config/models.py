@@ -371,6 +371,23 @@ class Starvation(Model):
     per_cohort: Count = 1
 
 
+class NodeFailure(Model):
+    """What becomes of a running workload whose nodes fail. `unhealthyAfter`: how long a node has to be not ready;
+    `waitForReplacement`: how long it waits for other nodes, before it goes back to its queue or is given up."""
+
+    unhealthy_after: Duration = "1m"
+    wait_for_replacement: Duration = "5m"
+    then: Literal["Requeue", "Deactivate"] = "Requeue"
+
+
+class PodPriority(Model):
+    """Pods by whose Kubernetes priority kube-scheduler could preempt those of other queues. `Normalize` gives the
+    pods of new Jobs and JobSets the priority class `className`."""
+
+    policy: Literal["Warn", "Normalize", "Ignore"] = "Warn"
+    class_name: Text = ""
+
+
 class SettingsSpec(Model):
     """`trustedSubmitters` are users (controllers) that may name another user for a job they create."""
 
@@ -383,6 +400,8 @@ class SettingsSpec(Model):
     user_may_override: list[LabelKey] = []
     trusted_submitters: list[Text] = []
     drain_timeout: Duration = "10m"
+    node_failure: NodeFailure = NodeFailure()
+    pod_priority: PodPriority = PodPriority()
     starvation: Starvation = Starvation()
 
 

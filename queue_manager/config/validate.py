@@ -12,6 +12,7 @@ from queue_manager.config.models import (
     FlavorQuotas,
     LabelSelector,
     LocalQueue,
+    PodPriority,
     Queue,
     ResourceGroup,
     ResourceQuota,
@@ -241,7 +242,17 @@ def _settings(item: Settings, context: _Context) -> Iterator[Finding]:
     if base > most:
         spot: Path = ("spec", "waitForPodsReady", "requeuingStrategy", "backoffBaseSeconds")
         yield spot, f"{base} is more than backoffMaxSeconds, {most}", "lower it, or raise backoffMaxSeconds"
+    yield from _pod_priority(item.spec.pod_priority)
     yield from _resources(item.spec.resources)
+
+
+def _pod_priority(asked: PodPriority) -> Iterator[Finding]:
+    path: Path = ("spec", "podPriority", "className")
+    normalizes = asked.policy == "Normalize"
+    if normalizes and not asked.class_name:
+        yield path, "is missing: policy Normalize gives pods this class", "name a PriorityClass of Kubernetes"
+    elif not normalizes and asked.class_name:
+        yield path, f"has no effect with policy {asked.policy}", "remove it, or set policy: Normalize"
 
 
 def _resources(resources: Resources) -> Iterator[Finding]:

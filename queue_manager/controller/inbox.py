@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from random import Random
 
 from queue_manager.cluster.clock import Backoff, Clock
@@ -21,7 +21,6 @@ from queue_manager.cluster.port import (
     Object,
     Resource,
 )
-from queue_manager.controller.kubernetes_groups import OBJECTS as GROUP_OBJECTS
 from queue_manager.controller.news import differs
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.pod_table import read_pod
@@ -74,6 +73,11 @@ class Inbox:
             self.workloads.add(uid)
             self.events.set()
 
+    def touch_all(self, uids: Iterable[str]) -> None:
+        """Marks these workloads."""
+        for uid in uids:
+            self.touch(uid)
+
     def touch_where(self, wanted: Callable[[WorkloadRow], bool]) -> None:
         """Marks the workloads whose rows are wanted."""
         self.workloads.update(uid for uid, row in self._picture.rows.items() if wanted(row))
@@ -109,8 +113,6 @@ class Inbox:
                 return
         elif resource in WITH_ECHOES and kind is EventType.MODIFIED and new and old and not differs(new, old):
             return
-        elif resource in GROUP_OBJECTS:
-            self.touch(self._picture.kubernetes_groups.note(resource, kind, obj, old))
         elif resource == NODES:
             self.nodes.add(obj["metadata"]["name"])
         elif resource in CHILDREN or resource == TRAIN_JOBS:

@@ -14,7 +14,15 @@ from queue_manager.config.human import duration
 from queue_manager.config.human import moment as at
 from queue_manager.controller.transitions import Facts, annotate, describe_admission, drain, event, sync
 from queue_manager.engine.configuration import Queue
-from queue_manager.store.deadlines import STARTED, must_end_by, needed_checks, open_checks, ready_by, run_time
+from queue_manager.store.deadlines import (
+    STARTED,
+    must_end_by,
+    needed_checks,
+    open_checks,
+    ready_by,
+    replaced_by,
+    run_time,
+)
 from queue_manager.store.records import AdmissionRow, Change, Check, CheckState, State, WorkloadRow
 
 PODS_READY_TIMEOUT = "PodsReadyTimeout"
@@ -56,8 +64,8 @@ def next_look(row: WorkloadRow, settings: Settings) -> datetime | None:
     """When the passing of time alone may make a rule act on the workload."""
     if row.admission is None or row.state not in STARTED:
         return None
-    times = [deadline for deadline in (ready_by(row, settings), must_end_by(row)) if deadline is not None]
-    return min(times, default=None)
+    deadlines = (ready_by(row, settings), must_end_by(row), replaced_by(row, settings))
+    return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
 
 def backoff(settings: Settings, times: int) -> timedelta:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-from queue_manager.cluster.clock import parse_rfc3339
 from queue_manager.cluster.nodes import engine_node, is_ready
 from queue_manager.cluster.port import Object
+from queue_manager.controller.node_health import silent_since
 from queue_manager.engine.configuration import Node
 
 
@@ -28,19 +28,11 @@ def given_up(
         node = find(name) if name else None
         if not name or (node is not None and is_ready(node)):
             return ()
-        since = max(draining_since, _silent_since(node)) if node is not None else draining_since
+        since = max(draining_since, silent_since(node)) if node is not None else draining_since
         if now - since < timeout:
             return ()
         lost.add(name)
     return tuple(sorted(lost))
-
-
-def _silent_since(node: Object) -> datetime:
-    """When a node stopped to be ready; long ago if it was never heard of."""
-    for condition in (node.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == "Ready" and condition.get("lastTransitionTime"):
-            return parse_rfc3339(condition["lastTransitionTime"])
-    return datetime.min.replace(tzinfo=UTC)
 
 
 def readable_node(node: Object, foreign: Mapping[str, int]) -> Node:

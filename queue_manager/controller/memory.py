@@ -51,6 +51,10 @@ class Memory:
                 picture.place_pod(pod, row.uid)
         if not planned:
             picture.tell_engine(old, row)
+        elif row.admission is not None:
+            picture.bind(row)
+        if row.admission is None:
+            picture.sites.put(row.uid, set())
         picture.pods.charge(row.uid, row.state in CHARGED)
         if old is not None and old.state is State.DRAINING and row.state is not State.DRAINING:
             picture.pods.give_up(row.uid)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 
 from queue_manager.cluster.port import JOB_SETS, JOBS, NODES, PODS, Object
 from queue_manager.config.compiled import Compiled, compile_objects
 from queue_manager.controller.drain import unsettled
 from queue_manager.controller.intake import Intake
-from queue_manager.controller.kubernetes_groups import Disrupted, KubernetesGroups
 from queue_manager.controller.lost_nodes import readable_node
 from queue_manager.controller.owners import Owners
 from queue_manager.controller.pod_table import Pod, PodTable
 from queue_manager.controller.rows import Rows
+from queue_manager.controller.sites import Sites
 from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.view import ClusterView
 from queue_manager.engine.engine import Engine
@@ -24,11 +25,14 @@ from queue_manager.kinds.registry import KINDS
 from queue_manager.store.deadlines import STARTED
 from queue_manager.store.records import CHARGED, ENDED, NodeRow, State, WorkloadRow
 
+TAKES_THE_PLACE = frozenset({"PreemptionByScheduler", "DeletionByTaintManager"})
+"""Reasons of a disruption after which a pod of the same kind can't have the place again at once."""
 KIND_OF: Mapping[str, Kind] = {kind.resource.kind: kind for kind in KINDS}
 
 
 class Picture:
-    """Built anew for each term. `drained` are workloads of which an executor proved that no pod is left."""
+    """Built anew for each term. `drained` are workloads of which an executor proved that no pod is left, `unplaced`
+    those that wait for other nodes for some of their pods."""
 
     def __init__(self, view: ClusterView) -> None:
         self.view = view
@@ -39,12 +43,9 @@ class Picture:
         self.owners = Owners()
         self.drained: set[str] = set()
         self.not_ready: set[str] = set()
-        self.kubernetes_groups = KubernetesGroups(view, self.owners)
-        self.intake = Intake(
-            view,
-            lambda: self.compiled,
-            lambda obj, kind: self.kubernetes_groups.of(obj["metadata"]["uid"], obj, kind),
-        )
+        self.unplaced: set[str] = set()
+        self.sites = Sites(lambda name: view.get(NODES, "", name))
+        self.intake = Intake(view, lambda: self.compiled)
 
     def note_readiness(self, row: WorkloadRow) -> None:
         """Keeps count of who was started and is not ready."""
@@ -54,6 +55,10 @@ class Picture:
             self.not_ready.add(row.uid)
         else:
             self.not_ready.discard(row.uid)
+        if admission is not None and admission.unplaced_at is not None and row.state is not State.DRAINING:
+            self.unplaced.add(row.uid)
+        else:
+            self.unplaced.discard(row.uid)
 
     def configure(self, compiled: Compiled) -> None:
         """The configuration that decides from now on."""
@@ -99,14 +104,6 @@ class Picture:
             for pod_set in row.admission.admission.pod_sets
         }
 
-    def disrupted_groups(self, uid: str) -> tuple[Disrupted, ...]:
-        """PodGroups of an admitted workload of which kube-scheduler takes pods away since it was admitted."""
-        row = self.rows.get(uid)
-        obj = self.object_of(row) if row is not None else None
-        if row is None or obj is None or row.admission is None:
-            return ()
-        return self.kubernetes_groups.disrupted(uid, obj, self.kind_of(row), row.admission.admitted_at)
-
     def unsettled(self, uid: str, obj: Object | None) -> str:
         """What can still make pods for the workload, in words; "" when nothing can."""
         if found := unsettled(uid, obj, self.view):
@@ -130,11 +127,24 @@ class Picture:
         return [pod for pod in found if pod is not None]
 
     def bind(self, row: WorkloadRow) -> None:
-        """Tells the engine where the pods of an admitted workload are bound."""
+        """Tells the engine where the pods of an admitted workload are bound, and which of them go: those that are being
+        deleted, and those on nodes that are lost."""
         assert row.admission is not None
-        bound = self.pods.bound(row.uid)
+        bound, leaving = self.pods.bound(row.uid), self.pods.leaving(row.uid)
+        on: set[str] = set()
         for pod_set in row.admission.admission.pod_sets:
-            self.engine.bind(row.uid, pod_set.name, bound.get(pod_set.name, {}))
+            there, going = bound.get(pod_set.name, {}), dict(leaving.get(pod_set.name, {}))
+            on |= there.keys() | self.sites.planned(pod_set).keys()
+            stay = {name: count for name, count in there.items() if self.sites.lost(name) is None}
+            for name in there.keys() - stay.keys():
+                going[name] = going.get(name, 0) + there[name]
+            self.engine.bind(row.uid, pod_set.name, stay, going)
+        self.sites.put(row.uid, on)
+
+    def contested(self, uid: str) -> frozenset[str]:
+        """Nodes from which somebody takes pods of the workload away for his own, as long as they are still there."""
+        taken = (pod for pod in self.pods.pods_of(uid) if pod.disruption is not None and pod.node)
+        return frozenset(pod.node for pod in taken if pod.disruption and pod.disruption.reason in TAKES_THE_PLACE)
 
     def tell_engine(self, old: WorkloadRow | None, row: WorkloadRow) -> None:
         """Brings the engine's picture of a workload from `old` to `row`."""
@@ -158,6 +168,7 @@ class Picture:
                 row.admission.admission, draining=row.state is State.DRAINING, evicted_by=row.admission.by
             )
             self.pods.charge(row.uid, True)
+            self.sites.suspects.add(row.uid)
             self.bind(row)
         elif row.state is State.DRAINING and old.state is not State.DRAINING:
             if row.admission.by:
@@ -195,13 +206,16 @@ class Picture:
             local_queue=f"{row.namespace}/{row.local_queue}",
         )
 
-    def refresh_node(self, name: str) -> None:
-        """Tells the engine what a node looks like now, and what nobody's pods take of it."""
+    def refresh_node(self, name: str, now: datetime) -> frozenset[str]:
+        """Tells the engine what a node looks like now, and what nobody's pods take of it; answers who is on it."""
         found = self.view.get(NODES, "", name)
         if found is None:
             self.engine.remove_node(name)
         else:
             self.engine.upsert_node(readable_node(found, self.pods.foreign(name)))
+        on_it = self.sites.look(name, now, timedelta(microseconds=self.compiled.settings.unhealthy_after))
+        self.pods.dirty_bindings |= on_it
+        return on_it
 
     def node_row(self, name: str) -> NodeRow | None:
         """A node for the store; None when it is gone."""
@@ -229,3 +243,5 @@ class Picture:
         self.owners.forget(uid)
         self.drained.discard(uid)
         self.not_ready.discard(uid)
+        self.unplaced.discard(uid)
+        self.sites.put(uid, set())

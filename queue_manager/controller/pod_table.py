@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from queue_manager.cluster.cache import controller_of
-from queue_manager.cluster.pods import is_gone, node_of, usage
+from queue_manager.cluster.pods import Disruption, disruption_of, is_gone, is_unschedulable, node_of, nominated, usage
 from queue_manager.cluster.port import Object
 
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What the table keeps of a pod. `controller`: the uid of its owner; `use`: base units, its slot included."""
+    """What the table keeps of a pod. `controller`: the uid of its owner; `use`: base units, its slot included.
+
+    `leaving`: it is being deleted. `nominated`: the node that kube-scheduler makes room on for it. `unschedulable`:
+    kube-scheduler found no node for it. `disruption`: who takes it away, if somebody does.
+    """
 
     uid: str
     controller: str
@@ -21,6 +25,11 @@ class Pod:
     gone: bool
     use: Mapping[str, int]
     labels: Mapping[str, str]
+    name: str = ""
+    leaving: bool = False
+    nominated: str = ""
+    unschedulable: bool = False
+    disruption: Disruption | None = None
 
 
 def read_pod(obj: Object) -> Pod:
@@ -33,6 +42,11 @@ def read_pod(obj: Object) -> Pod:
         gone=is_gone(obj),
         use=usage(obj),
         labels=obj["metadata"].get("labels") or {},
+        name=obj["metadata"].get("name", ""),
+        leaving=bool(obj["metadata"].get("deletionTimestamp")),
+        nominated=nominated(obj),
+        unschedulable=is_unschedulable(obj),
+        disruption=disruption_of(obj),
     )
 
 
@@ -55,6 +69,8 @@ class PodTable:
         self._charged: set[str] = set()
         self._foreign: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         self._bound: dict[str, dict[str, dict[str, int]]] = {}
+        self._leaving: dict[str, dict[str, dict[str, int]]] = {}
+        self._disrupted: dict[str, dict[str, Pod]] = {}
         self.dirty_nodes: set[str] = set()
         self.dirty_workloads: set[str] = set()
         self.dirty_bindings: set[str] = set()
@@ -72,8 +88,17 @@ class PodTable:
         return {resource: amount for resource, amount in self._foreign.get(node, {}).items() if amount}
 
     def bound(self, workload: str) -> Mapping[str, Mapping[str, int]]:
-        """Pod set -> node -> bound pods."""
+        """Pod set -> node -> bound pods that are to stay."""
         return self._bound.get(workload, {})
+
+    def leaving(self, workload: str) -> Mapping[str, Mapping[str, int]]:
+        """Pod set -> node -> pods that are being deleted and have not ended."""
+        return self._leaving.get(workload, {})
+
+    def disrupted(self, workload: str) -> list[Pod]:
+        """Pods of a charged workload that somebody has taken away since it was admitted, as far as they were seen; they
+        need not be there any more."""
+        return [pod for _, pod in sorted(self._disrupted.get(workload, {}).items())]
 
     def put(self, pod: Pod, workload: str, pod_set: str) -> None:
         """A pod appeared or changed."""
@@ -83,6 +108,8 @@ class PodTable:
         new = Entry(pod, workload, pod_set)
         if old == new:
             return
+        if pod.disruption is not None and workload in self._charged:
+            self._disrupted.setdefault(workload, {})[pod.uid] = pod
         if old is not None:
             self._count(old, -1)
         if pod.gone:
@@ -130,13 +157,22 @@ class PodTable:
             self._count(entry, +1)
         if not charged:
             self._bound.pop(workload, None)
+            self._leaving.pop(workload, None)
+            self._disrupted.pop(workload, None)
+            return
+        disrupted = {entry.pod.uid: entry.pod for entry in entries if entry.pod.disruption is not None}
+        if disrupted:
+            self._disrupted[workload] = disrupted
 
     def _count(self, entry: Entry, sign: int) -> None:
-        node = entry.pod.node
+        mine = entry.workload in self._charged
+        # What a foreign pod is given room for by kube-scheduler is taken before it is there.
+        node = entry.pod.node if mine else entry.pod.node or entry.pod.nominated
         if not node:
             return
-        if entry.workload in self._charged:
-            nodes = self._bound.setdefault(entry.workload, {}).setdefault(entry.pod_set, {})
+        if mine:
+            table = self._leaving if entry.pod.leaving else self._bound
+            nodes = table.setdefault(entry.workload, {}).setdefault(entry.pod_set, {})
             nodes[node] = nodes.get(node, 0) + sign
             if not nodes[node]:
                 del nodes[node]

@@ -39,12 +39,15 @@ class Reasons:
         """Seconds until the next look, at most `longest`."""
         return min(longest, max(0.0, self._looked + EVERY - self._clock.monotonic())) if self._stale else longest
 
+    def is_time(self) -> bool:
+        """Whether something happened, and the last look was long enough ago."""
+        return self._stale and self._clock.monotonic() >= self._looked + EVERY
+
     def due(self) -> list[Change]:
         """Explanations whose numbers or positions are no longer true, once it is time; [] before."""
-        now = self._clock.monotonic()
-        if not self._stale or now < self._looked + EVERY:
+        if not self.is_time():
             return []
-        self._stale, self._looked = False, now
+        self._stale, self._looked = False, self._clock.monotonic()
         rows = self._first_of_each_queue()
         self._written = {row.uid: self._written[row.uid] for row in rows if row.uid in self._written}
         return [change for row in rows if (change := self._again(row)) is not None]

@@ -13,13 +13,14 @@ import structlog
 
 from queue_manager.cluster.clock import Clock
 from queue_manager.cluster.port import NODES, TRAIN_JOBS, ApiError, Object
+from queue_manager.controller.disruptions import Disruptions
 from queue_manager.controller.executor import Executors
 from queue_manager.controller.explanations import outside
-from queue_manager.controller.group_watch import GroupWatch
 from queue_manager.controller.instructions import Instructions
 from queue_manager.controller.intake import merged, same_pods, with_reclaimed
 from queue_manager.controller.lifecycle import Rules, overdue, rules_for
 from queue_manager.controller.lost_nodes import given_up
+from queue_manager.controller.node_failures import NodeFailures
 from queue_manager.controller.obey import obey
 from queue_manager.controller.picture import KIND_OF, Picture
 from queue_manager.controller.reports import Reports
@@ -33,7 +34,6 @@ from queue_manager.controller.transitions import (
     decide,
     drain,
     event,
-    not_followed,
     placement_lost,
     start_refused,
     stop_trouble,
@@ -64,7 +64,8 @@ class Reconciler:
         self.instructions = Instructions()
         self.reports = reports
         self._resizing = Resizing(picture, passed)
-        self._groups = GroupWatch(picture)
+        self._disruptions = Disruptions(picture)
+        self._node_failures = NodeFailures(picture)
         self._picture = picture
         self._executors = executors
         self._clock = clock
@@ -118,9 +119,13 @@ class Reconciler:
             return stop_trouble(row, trouble)
         if row.state in (State.WAITING, State.HELD):
             return self._reread(row, obj, kind)
+        if row.admission is not None and row.state is not State.DRAINING:
+            settings = self._picture.compiled.settings
+            if (change := self._disruptions.change_of(row, facts)) is not None:
+                return change
+            if (change := self._node_failures.change_of(row, facts, settings)) is not None:
+                return change
         if row.state is State.RUNNING and (change := self._lost_placement(row, obj, kind)) is not None:
-            return change
-        if row.state in STARTED and (change := self._groups.change_of(row, obj, kind, facts)) is not None:
             return change
         if row.state in STARTED:
             self._picture.refresh(row)
@@ -129,9 +134,7 @@ class Reconciler:
             return self._loan(row, obj, kind)
         if row.state in (State.RESERVED, State.DEACTIVATED) and not kind.is_suspended(obj):
             self._executors.submit(sync(row))
-        if row.state is not State.RESERVED:
-            return None
-        return self._groups.change_of(row, obj, kind, facts) or self._changed_while_reserved(row, obj, kind, facts)
+        return self._changed_while_reserved(row, obj, kind, facts) if row.state is State.RESERVED else None
 
     def _rules(self, row: WorkloadRow) -> Rules:
         compiled = self._picture.compiled
@@ -155,7 +158,7 @@ class Reconciler:
 
     def _changed_while_reserved(self, row: WorkloadRow, obj: Object, kind: Kind, facts: Facts) -> Change | None:
         """Its quota was reserved for what it asked for then: it queues again for what it asks for now."""
-        fresh = self._picture.intake.read(obj, kind, row.inputs)
+        fresh = self._picture.intake.read(obj, kind)
         if fresh.queue == row.queue and same_pods(fresh.pod_groups, row.pod_groups):
             return None
         message = "Its reservation is given up: its job asks for something else now"
@@ -231,8 +234,7 @@ class Reconciler:
             or managed_ancestor(obj, self._picture.view, self._picture.intake.is_managed) is not None
         ):
             return None
-        reading = self._picture.intake.read_all(obj, kind)
-        row = reading.row
+        row = self._picture.intake.read(obj, kind)
         if ended is not None:
             row = replace(row, version=ended.version, attempt=ended.attempt)
         if self.adopting and self._picture.compiled.settings.adopt and not kind.is_suspended(obj):
@@ -247,7 +249,6 @@ class Reconciler:
         if problem:
             # Else the decision that follows says why it waits, and the next change of words would wait for a minute.
             outbox.append(annotate(row))
-        outbox += not_followed(row, reading.messages)
         if not kind.is_suspended(obj):
             outbox.append(sync(row))
         return Change(row=row, outbox=tuple(outbox), request_changed=True, explanation=self._first_explanation(row))
@@ -270,8 +271,7 @@ class Reconciler:
 
     def _reread(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
         """A waiting job's label, spec, runtime or the configuration changed: ask anew for what it wants."""
-        reading = self._picture.intake.read_all(obj, kind, row.inputs)
-        fresh = merged(row, reading.row)
+        fresh = merged(row, self._picture.intake.read(obj, kind))
         if fresh is None:
             if row.state is State.WAITING and row.queue:
                 self._picture.engine.upsert_workload(
@@ -281,7 +281,6 @@ class Reconciler:
                 self._executors.submit(sync(row))
             return None
         outbox = [annotate(fresh)] if fresh.reason != row.reason else []
-        outbox += not_followed(fresh, reading.messages)
         if fresh.state is not row.state:
             held = fresh.state is State.HELD
             outbox.append(
@@ -312,4 +311,5 @@ class Reconciler:
     def forget(self, uid: str) -> None:
         """The row is gone."""
         self.instructions.forget(uid)
+        self._node_failures.forget(uid)
         self.reports.forget(uid)

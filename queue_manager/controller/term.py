@@ -185,6 +185,8 @@ class Term:
             settings = self.picture.compiled.settings
             await self._load_configuration()
             self.inbox.touch_where(lambda row: row.state in (State.WAITING, State.HELD, State.RESERVED))
+            if self.picture.compiled.settings.unhealthy_after != settings.unhealthy_after:
+                self.inbox.nodes.update(node["metadata"]["name"] for node in self.view.all(NODES))
             if self.picture.compiled.settings != settings:
                 # Who is ready is not in its row yet where that was not watched: nobody would start before it is.
                 self.inbox.touch_where(lambda row: row.state in STARTED)
@@ -193,8 +195,11 @@ class Term:
         if self._asked or self._clock.monotonic() >= self._asked_at + LONGEST_PAUSE:
             await self._read_instructions()
         self.inbox.take_due()
-        self._refresh_nodes()
+        nodes_changed = self._refresh_nodes()
         await self._reconcile(self.inbox.take())
+        if nodes_changed:
+            # Only now: a place that is lost has another one by this time.
+            self.gates.nodes_changed()
         if back := self._memory.take_back():
             # Who waits again may ask for something else by now: that is read before it can be admitted.
             await self._reconcile(back)
@@ -205,6 +210,9 @@ class Term:
             await self._in_thread(self._store.put_fact, "adopted", {"at": self._clock.now().isoformat()})
             self.reconciler.adopting = False
         await self._cycle()
+        if self.reasons.is_time():
+            # What became free may be a place for pods that have lost theirs.
+            self.inbox.touch_all(self.picture.unplaced)
         if stale := self.reasons.due():
             await self._commits.commit(stale)
         self.ready = True
@@ -228,6 +236,8 @@ class Term:
     def _until_something_is_due(self) -> float:
         """Seconds until a workload's backoff ends, or something is to be looked at again; a minute at most."""
         pause = self.reasons.pause(self.inbox.pause())
+        if (patience := self.picture.sites.next()) is not None:
+            pause = min(pause, (patience - self._clock.now()).total_seconds() + 0.001)
         if (backoff := self.picture.engine.wake_at()) is not None:
             pause = min(pause, (backoff - to_microseconds(self._clock.now())) / 1_000_000 + 0.001)
         return max(0.0, pause)
@@ -248,7 +258,15 @@ class Term:
 
     # --- nodes and pods -----------------------------------------------------------------------------------------
 
-    def _refresh_nodes(self) -> None:
+    def _refresh_nodes(self) -> bool:
+        """Takes over what is new of nodes and bindings; answers whether there is something of nodes."""
+        now = self._clock.now()
+        names = self.inbox.take_nodes() | self.picture.sites.due(now)
+        for name in sorted(names):
+            self.inbox.workloads |= self.picture.refresh_node(name, now)
+        self.stored_nodes.changed(names)
+        if names:
+            self.reasons.something_happened()
         for uid in self.picture.pods.dirty_bindings:
             row = self.picture.rows.get(uid)
             if row is not None and row.admission is not None:
@@ -256,13 +274,7 @@ class Term:
         self.picture.pods.dirty_bindings.clear()
         self.inbox.workloads.update(self.picture.pods.dirty_workloads & self.picture.rows.keys())
         self.picture.pods.dirty_workloads.clear()
-        names = self.inbox.take_nodes()
-        for name in sorted(names):
-            self.picture.refresh_node(name)
-        self.stored_nodes.changed(names)
-        if names:
-            self.reasons.something_happened()
-            self.gates.nodes_changed()
+        return bool(names)
 
     # --- rows and objects ---------------------------------------------------------------------------------------
 

@@ -168,8 +168,7 @@ class HoldPlanner:
         """Whether it fits where it was planned before."""
         assert self._queue.node is not None
         fits = self._state.tree.fits(self._queue.node, target.standing.charge, FUTURE)
-        standing = target.standing
-        if not fits or not self._state.fleet.has_room(standing.places, FUTURE, standing.alone):
+        if not fits or not self._state.fleet.has_room(target.standing.places, FUTURE):
             return None
         return Found(0, target.assignment, target.standing)
 

@@ -179,6 +179,10 @@ class Engine:
         state.now = now
         return replaced(state, uid, frozenset(lost))
 
+    def is_overbooked(self, name: str) -> bool:
+        """Whether more is used or planned on a node than it offers; False for one that is not known."""
+        return self._state.fleet.overbooked(name, NOW)
+
     @_changes
     def evict(self, uid: str) -> None:
         """Marks an admitted workload as draining (evicted or finished, pods still there)."""

@@ -8,13 +8,12 @@ names.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from queue_manager.engine.alone import Alone, Exclusives
 from queue_manager.engine.configuration import Node
 from queue_manager.engine.quantities import port_of
 from queue_manager.engine.selectors import affine, selects, untolerated
@@ -121,7 +120,6 @@ class Fleet:
 
     def __init__(self, log: UndoLog) -> None:
         self._log = log
-        self.alone = Exclusives(log)
         self.nodes: dict[str, Node] = {}
         self.occupied: list[dict[str, Amounts]] = [{} for _ in _VIEWS]
         self._rows: dict[str, int] = {}
@@ -206,17 +204,15 @@ class Fleet:
 
     # ---- usage
 
-    def occupy(self, places: Occupancy, view: int, alone: Iterable[Alone] = ()) -> None:
-        """Counts pods on nodes, and domains that exclusive replicas among them have for themselves; revocable."""
+    def occupy(self, places: Occupancy, view: int) -> None:
+        """Counts pods on nodes, revocable."""
         for name, amounts in places.items():
             self._shift(name, amounts, view, 1)
-        self.alone.take(alone, view)
 
-    def vacate(self, places: Occupancy, view: int, alone: Iterable[Alone] = ()) -> None:
+    def vacate(self, places: Occupancy, view: int) -> None:
         """Takes `occupy` back, revocable."""
         for name, amounts in places.items():
             self._shift(name, amounts, view, -1)
-        self.alone.give_back(alone, view)
 
     def _shift(self, name: str, amounts: Mapping[str, int], view: int, sign: int) -> None:
         occupied = self.occupied[view]
@@ -251,7 +247,6 @@ class Fleet:
             self._moved.append([])
         self._log.call(self._set_view, view, self.occupied[view])
         self._set_view(view, {})
-        self.alone.clear_view(view)
 
     def _set_view(self, view: int, occupied: dict[str, Amounts]) -> None:
         touched = {*self.occupied[view], *occupied}
@@ -261,10 +256,8 @@ class Fleet:
             self._forget_counts()
         self._moved[view].extend(touched)
 
-    def has_room(self, places: Occupancy, view: int, alone: Iterable[Alone] = ()) -> bool:
-        """Whether usable nodes have all of this left, and nobody else these domains."""
-        if self.alone.clash(alone, view):
-            return False
+    def has_room(self, places: Occupancy, view: int) -> bool:
+        """Whether usable nodes have all of this left."""
         for name, amounts in places.items():
             node = self.nodes.get(name)
             if node is None or not node.ready or node.unschedulable:
@@ -300,6 +293,14 @@ class Fleet:
         """What is free of a resource on one node."""
         used = {} if view == EMPTY else self.occupied[view].get(node.name, {})
         return lambda resource: _capacity(node, resource) - used.get(resource, 0)
+
+    def overbooked(self, name: str, view: int) -> bool:
+        """Whether more is used of some resource of a node than it has; False for an unknown node."""
+        node = self.nodes.get(name)
+        if node is None:
+            return False
+        free = self.free_on(node, view)
+        return any(free(resource) < 0 for resource in {*self.occupied[view].get(name, {}), *node.foreign})
 
     def counts(self, forest: Forest, pods: PodFilter, requests: Amounts, view: int) -> Ints:
         """How many pods with these requests fit on each member of a forest. Not to be changed by the caller."""
@@ -362,17 +363,6 @@ class Fleet:
         if found is None:
             found = self._forests[key] = Forest(levels, labels, self.nodes, self._rows)
         return found
-
-    def members(self, forest: Forest, domain: Alone) -> list[tuple[int, int]]:
-        """The members of a forest that lie in a domain, as ranges."""
-        depth = len(domain.keys)
-        if domain.keys == forest.level_keys[:depth]:
-            level = forest.levels[depth - 1]
-            index = level.index.get(domain.values)
-            return [] if index is None else [(int(level.starts[index]), int(level.ends[index]))]
-        labels = dict(zip(domain.keys, domain.values, strict=True))
-        found = [member for name, member in forest.member_of.items() if selects(labels, self.nodes[name].labels)]
-        return [(member, member + 1) for member in found]
 
     def mask(self, pods: PodFilter) -> Mask:
         """Rows of the nodes that the pods may go to, capacity apart."""

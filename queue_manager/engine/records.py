@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from queue_manager.engine.alone import Alone
 from queue_manager.engine.configuration import Cell, Limits, PreemptionPolicy, Queue, QueueingStrategy
 from queue_manager.engine.decision import Admission, Reason
 from queue_manager.engine.flavors import Assignment
@@ -34,13 +33,11 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a workload takes in one view: its charge to a queue, its pods on nodes, and the domains that its exclusive
-    replicas have for themselves."""
+    """What a workload takes in one view: its charge to a queue, and its pods on nodes."""
 
     queue: str
     charge: Mapping[Cell, int]
     places: Occupancy = field(default_factory=dict)
-    alone: frozenset[Alone] = frozenset()
 
 
 def charge(tree: QuotaTree, fleet: Fleet, standing: Standing, view: int, sign: int) -> None:
@@ -52,9 +49,9 @@ def charge(tree: QuotaTree, fleet: Fleet, standing: Standing, view: int, sign: i
 
 
 def occupy(fleet: Fleet, standing: Standing, view: int, sign: int) -> None:
-    """Counts the pods of a standing and the domains that it has for itself, without its charge."""
+    """Counts the pods of a standing alone."""
     if standing.places:
-        (fleet.occupy if sign > 0 else fleet.vacate)(standing.places, view, standing.alone)
+        (fleet.occupy if sign > 0 else fleet.vacate)(standing.places, view)
 
 
 @dataclass(eq=False, slots=True)

@@ -28,6 +28,15 @@ def ready_by(row: WorkloadRow, settings: Settings) -> datetime | None:
     return admission.unready_at + timedelta(microseconds=settings.recovery_timeout)
 
 
+def replaced_by(row: WorkloadRow, settings: Settings) -> datetime | None:
+    """Until when a workload waits for other nodes for its pods; None where it does not wait: before it was started
+    nothing is kept for it by waiting."""
+    admission = row.admission
+    if admission is None or admission.unplaced_at is None or row.state not in STARTED:
+        return None
+    return admission.unplaced_at + timedelta(microseconds=settings.wait_for_replacement)
+
+
 def must_end_by(row: WorkloadRow) -> datetime | None:
     """When its run time is used up; None without a limit, or while it does not run."""
     if row.admission is None or row.max_run_time is None or row.state not in STARTED:

@@ -76,8 +76,9 @@ class AdmissionRow:
     """One admission of a workload, numbered by `attempt` from 1. `ended_at` is set when its pods were gone.
 
     `admitted_at` is when its quota was reserved, `checked_at` when all its checks were ready (None without checks).
-    `ready_at` is when all pods were ready first, `unready_at` since when some are not again. `underlying` is the finer
-    cause of an eviction, where there is one (WaitForStart, RequeuingLimitExceeded ...).
+    `ready_at` is when all pods were ready first, `unready_at` since when some are not again. `unplaced_at` is since
+    when some of its pods have no node: theirs was lost, and there is no other one. `underlying` is the finer cause of
+    an eviction, where there is one (WaitForStart, RequeuingLimitExceeded ...).
     """
 
     attempt: int
@@ -87,6 +88,7 @@ class AdmissionRow:
     started_at: datetime | None = None
     ready_at: datetime | None = None
     unready_at: datetime | None = None
+    unplaced_at: datetime | None = None
     evicted_at: datetime | None = None
     ended_at: datetime | None = None
     cause: str = ""

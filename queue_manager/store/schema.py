@@ -233,6 +233,7 @@ admissions = Table(
     _time("ready_at", nullable=True),
     _time("unready_at", nullable=True),
     _text("underlying"),
+    _time("unplaced_at", nullable=True),
     UniqueConstraint("workload_uid", "attempt", "open", name="admissions_open_key"),
     CheckConstraint("attempt > 0", name="attempt"),
     Index("admissions_one_open_idx", "workload_uid", unique=True, postgresql_where=text("ended_at IS NULL")),

@@ -182,6 +182,7 @@ def _admission(row: Row[Any]) -> AdmissionRow:
         started_at=row.started_at,
         ready_at=row.ready_at,
         unready_at=row.unready_at,
+        unplaced_at=row.unplaced_at,
         evicted_at=row.evicted_at,
         ended_at=row.ended_at,
         cause=row.cause,

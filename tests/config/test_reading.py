@@ -18,9 +18,9 @@ from queue_manager.engine.configuration import (
     FairSharing,
     FlavorFungibility,
     Limits,
-    PartyLimits,
     PreemptionPolicy,
     QueueingStrategy,
+    Share,
     Starvation,
     StopPolicy,
 )
@@ -66,10 +66,10 @@ def test_example_is_valid_and_compiles():
     assert configuration.queues["research/vision"].namespace_selector == ()
     assert configuration.queues["research/vision"].stop_policy is StopPolicy.HOLD
     assert queue.inactive == ""
-    share = PartyLimits(running=4, resources={"nvidia.com/gpu": 16})
+    share = Share(running=4, resources={"nvidia.com/gpu": 16})
     assert queue.limits == Limits(max_jobs=100, per_user=share, min_run_time=90 * MINUTE)
 
-    assert compiled.configuration.local_queues["team-nlp/default"].queue == "nlp"
+    assert compiled.local_queues["team-nlp", "default"].queue == "nlp"
     urgent = compiled.priority_classes["urgent"]
     assert (urgent.value, urgent.may_preempt, urgent.preemptible, urgent.min_run_time) == (
         1000,
@@ -113,7 +113,7 @@ def test_kueue_objects_are_translated_and_losses_are_said():
     assert queues["team-b"].checks == (AdmissionCheck("dataset", ("spot",)), AdmissionCheck("licence"))
     assert compiled.configuration.cohorts["team-a"].parent == "all"
     assert compiled.configuration.cohorts["all"].parent == ""
-    assert compiled.configuration.local_queues["a/main"].stop_policy is StopPolicy.HOLD
+    assert compiled.local_queues["a", "main"].stop_policy is StopPolicy.HOLD
     assert compiled.priority_classes["high"].value == 10000
     assert compiled.settings.ready_timeout == 5 * MINUTE
     assert compiled.settings.recovery_timeout == 3 * MINUTE
@@ -238,3 +238,19 @@ def test_starvation_is_off_until_a_time_is_set(spec: str, expected: Starvation |
     objects = parse(text).objects
     assert to_engine(objects).configuration.starvation == expected
     assert advise(objects) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("{}", (MINUTE, 5 * MINUTE, False)),
+        ("{nodeFailure: {}}", (MINUTE, 5 * MINUTE, False)),
+        ("{nodeFailure: {unhealthyAfter: 90s, waitForReplacement: 0s}}", (90 * MINUTE // 60, 0, False)),
+        ("{nodeFailure: {then: Deactivate}}", (MINUTE, 5 * MINUTE, True)),
+    ],
+)
+def test_node_failures_have_defaults(spec: str, expected: tuple[int, int, bool]):
+    text = f"apiVersion: queue-manager.io/v1\nkind: Settings\nmetadata: {{name: default}}\nspec: {spec}\n"
+    settings = to_engine(parse(text).objects).settings
+    found = (settings.unhealthy_after, settings.wait_for_replacement, settings.deactivate_without_nodes)
+    assert found == expected

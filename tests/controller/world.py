@@ -82,17 +82,19 @@ async def no_timed_work(*_: Any) -> None:
 
 
 class World:
-    """2 racks of 2 nodes of 4 GPUs unless told otherwise; one queue `team` with 16 GPUs."""
+    """2 racks of 2 nodes of 4 GPUs unless told otherwise (`rack`: nodes of a rack); one queue `team` with 16 GPUs."""
 
-    def __init__(self, store: Store, seed: int = 0, faults: Faults | None = None, nodes: int = 4) -> None:
+    def __init__(
+        self, store: Store, seed: int = 0, faults: Faults | None = None, nodes: int = 4, rack: int = 2
+    ) -> None:
         self.clock = VirtualClock()
         self.random = Random(seed)
         self.store = store
         self.cluster = SimulatedCluster(self.clock, Random(seed), faults=faults)
         self.user = self.cluster.as_user("ann")
         for number in range(nodes):
-            rack = f"rack-{number // 2}"
-            self.cluster.add_node(gpu_node(f"n{number}", "block-0", rack, 4))
+            name = f"rack-{number // rack}"
+            self.cluster.add_node(gpu_node(f"n{number}", "block-0", name, 4))
         for runtime in all_runtimes():
             self.cluster.state.create(CLUSTER_TRAINING_RUNTIMES, "", runtime, manager="kubectl")
         self.cluster.state.create(NAMESPACES, "", {"metadata": {"name": "ns"}}, manager="kubectl")

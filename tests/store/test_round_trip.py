@@ -83,6 +83,7 @@ ADMISSION_ROW = AdmissionRow(
     started_at=NOW + 2 * SECOND,
     ready_at=NOW + 3 * SECOND,
     unready_at=NOW + 4 * SECOND,
+    unplaced_at=NOW + 5 * SECOND,
     evicted_at=NOW + 5 * SECOND,
     cause="Preempted",
     underlying="InClusterQueue",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from random import Random
+from typing import Any
 
 from queue_manager.cluster.clock import Clock
 from queue_manager.cluster.port import CRDS, NAMESPACES, NODES, Object
@@ -16,6 +17,7 @@ from queue_manager.cluster.simulated.job_controller import JobController
 from queue_manager.cluster.simulated.jobset_controller import JobSetController
 from queue_manager.cluster.simulated.kubelet import Kubelet, Pace, ready_condition
 from queue_manager.cluster.simulated.machinery import Machinery
+from queue_manager.cluster.simulated.node_lifecycle import NodeLifecycle
 from queue_manager.cluster.simulated.retention import Retention
 from queue_manager.cluster.simulated.scheduler import Scheduler
 from queue_manager.cluster.simulated.trainer_controller import TrainerController
@@ -52,6 +54,7 @@ class SimulatedCluster(SimulatedClient):
                 JobSetController(self.state),
                 JobController(self.state, random),
                 Scheduler(self.state, random),
+                NodeLifecycle(self.state, clock),
                 Kubelet(self.state, clock, random, pace),
             ),
             clock,
@@ -80,6 +83,15 @@ class SimulatedCluster(SimulatedClient):
         """Adds a node, Ready unless it says otherwise."""
         status = {"conditions": [ready_condition(self._clock)], **(node.get("status") or {})}
         return self.state.create(NODES, "", {**node, "status": status}, manager="kubelet")
+
+    def remove_node(self, node: str) -> None:
+        """Deletes a node; its pods follow after a while."""
+        self.state.delete(NODES, "", node)
+
+    def change_node(self, node: str, **spec: Any) -> None:
+        """Changes fields of its spec: `unschedulable`, `taints`."""
+        old = self.state.get(NODES, "", node)
+        self.state.update(NODES, old, {**old, "spec": {**(old.get("spec") or {}), **spec}}, manager="kubectl")
 
     def set_ready(self, node: str, ready: bool) -> None:
         """Lets a node's kubelet fall silent, or come back."""

@@ -1,4 +1,5 @@
-"""kube-scheduler as far as we depend on it: filters, spreading by cpu and memory, Unschedulable. No preemption."""
+"""kube-scheduler as far as we depend on it: filters, spreading by cpu and memory, Unschedulable, preemption by
+priority."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from queue_manager.cluster.port import NODES, PODS, EventType, Object
 from queue_manager.cluster.simulated.api_server import ApiState
 from queue_manager.cluster.simulated.documents import read
 from queue_manager.cluster.simulated.machinery import Key
+from queue_manager.cluster.simulated.node_lifecycle import disrupt
 from queue_manager.cluster.simulated.objects import unversioned, with_condition, write_status
 from queue_manager.cluster.simulated.storage import Change
 from queue_manager.engine.configuration import Node
@@ -23,6 +25,7 @@ from queue_manager.engine.selectors import affine, selects, untolerated
 from queue_manager.engine.workload import Requirement, SelectorTerm, Taint, Toleration
 
 _UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+PREEMPTION = "PreemptionByScheduler"
 _LEAST = {"cpu": 100, "memory": 200 << 20}
 """What scoring takes for a pod that asks for nothing, as kube-scheduler does."""
 
@@ -37,6 +40,8 @@ class _Wish:
     terms: tuple[SelectorTerm, ...]
     tolerations: tuple[Toleration, ...]
     ports: frozenset[int]
+    priority: int = 0
+    preempts: bool = True
 
 
 class _Room:
@@ -67,6 +72,7 @@ class Scheduler:
         self._rooms: dict[str, _Room] = {}
         self._placed: dict[str, tuple[str, _Wish]] = {}
         self._pending: dict[ObjectKey, None] = {}
+        self._nominated: dict[str, tuple[str, _Wish]] = {}
 
     def keys(self, change: Change) -> Iterable[Key]:
         """Keeps the books of every node; a pass is due when a pod came, one went, or a node changed."""
@@ -87,18 +93,77 @@ class Scheduler:
             if wish.shape in failed:
                 self._refuse(pod, failed[wish.shape])
                 continue
-            found = [(name, room) for name, room in self._rooms.items() if not _obstacle(room, wish)]
+            self._nominated.pop(pod["metadata"]["uid"], None)
+            found = [(name, room) for name, room in self._rooms.items() if not self._obstacle(name, room, wish)]
             if found:
                 self._bind(pod, self._best(found, wish))
-            else:
+            elif not self._preempt(pod, wish):
                 failed[wish.shape] = self._reasons(wish)
                 self._refuse(pod, failed[wish.shape])
         return None
+
+    def _obstacle(self, name: str, room: _Room, wish: _Wish) -> str:
+        """Why the node can't take the pod; what is cleared for others of no lower priority is theirs."""
+        kept = [other for node, other in self._nominated.values() if node == name and other.priority >= wish.priority]
+        for other in kept:
+            room.take(other, 1)
+        found = _obstacle(room, wish)
+        for other in kept:
+            room.take(other, -1)
+        return found
+
+    def _preempt(self, pod: Object, wish: _Wish) -> bool:
+        """Clears a node of pods of lower priority, the fewest that will do, for a pod that waits for it from then on.
+        A node that is cleared for it already is waited for."""
+        if not wish.preempts or all(other.priority >= wish.priority for _, other in self._placed.values()):
+            return False
+        waits_for = (pod.get("status") or {}).get("nominatedNodeName")
+        rooms = {waits_for: self._rooms[waits_for]} if waits_for in self._rooms else self._rooms
+        best: tuple[int, str, list[Object]] | None = None
+        for name, room in rooms.items():
+            victims = self._victims(name, room, wish)
+            if victims is not None and (best is None or (len(victims), name) < best[:2]):
+                best = (len(victims), name, victims)
+        if best is None:
+            return False
+        _, name, victims = best
+        self._nominated[pod["metadata"]["uid"]] = (name, wish)
+        write_status(self._api, PODS, pod, {**pod["status"], "nominatedNodeName": name}, "kube-scheduler")
+        for victim in victims:
+            if not victim["metadata"].get("deletionTimestamp"):
+                disrupt(self._api, victim, PREEMPTION, "kube-scheduler: preempting", "kube-scheduler")
+                self._api.delete(PODS, *key_of(victim))
+        return True
+
+    def _victims(self, name: str, room: _Room, wish: _Wish) -> list[Object] | None:
+        """The pods to remove from a node, those that end already among them, None where that does not help."""
+        lower = [
+            (other, pod)
+            for uid, (node, other) in self._placed.items()
+            if node == name and other.priority < wish.priority and (pod := self._pod(uid)) is not None
+        ]
+        lower.sort(key=lambda item: (not item[1]["metadata"].get("deletionTimestamp"), item[0].priority))
+        taken: list[tuple[_Wish, Object]] = []
+        for item in lower:
+            if not self._obstacle(name, room, wish):
+                break
+            room.take(item[0], -1)
+            taken.append(item)
+        fits = not self._obstacle(name, room, wish)
+        for other, _ in taken:
+            room.take(other, 1)
+        return [pod for _, pod in taken] if fits else None
+
+    def _pod(self, uid: str) -> Object | None:
+        stored = self._api.storage.by_uid(uid)
+        return stored[1] if stored is not None else None
 
     def _follow(self, pod: Object, deleted: bool) -> bool:
         uid, key = pod["metadata"]["uid"], key_of(pod)
         over = deleted or is_gone(pod)
         node = node_of(pod)
+        if over or node:
+            self._nominated.pop(uid, None)
         if not over and node and uid not in self._placed:
             wish = _wish(pod)
             self._placed[uid] = (node, wish)
@@ -185,7 +250,8 @@ def _wish(pod: Object) -> _Wish:
     affinity = read(spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", default={})
     requests, ports = effective_requests(spec), frozenset(host_ports(spec))
     selector, tolerations = spec.get("nodeSelector") or {}, spec.get("tolerations") or []
-    shape = (sorted(requests.items()), sorted(selector.items()), affinity, tolerations, sorted(ports))
+    priority, policy = int(spec.get("priority") or 0), spec.get("preemptionPolicy")
+    shape = (sorted(requests.items()), sorted(selector.items()), affinity, tolerations, sorted(ports), priority)
     return _Wish(
         shape=msgspec.json.encode(shape),
         requests=requests,
@@ -193,6 +259,8 @@ def _wish(pod: Object) -> _Wish:
         terms=tuple(_term(term) for term in affinity.get("nodeSelectorTerms") or ()),
         tolerations=tuple(_toleration(entry) for entry in tolerations),
         ports=ports,
+        priority=priority,
+        preempts=policy != "Never",
     )
 
 

@@ -1,0 +1,66 @@
+"""Cluster nodes as the leader sees them: which are lost, who is on which, and what their hosts are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+from queue_manager.cluster.port import Object
+from queue_manager.controller.node_health import Ailment, NodeWatch
+from queue_manager.controller.whereabouts import Whereabouts
+from queue_manager.engine.configuration import HOSTNAME
+from queue_manager.engine.decision import PodSetAssignment
+
+
+class Sites:
+    """`find` answers a node by name, None when it is not there. `suspects` are workloads on nodes of which something
+    has changed since they were last looked at for lost places."""
+
+    def __init__(self, find: Callable[[str], Object | None]) -> None:
+        self.find = find
+        self.suspects: set[str] = set()
+        self._watch = NodeWatch()
+        self._where = Whereabouts()
+        self._named: dict[str, str] = {}
+
+    def look(self, name: str, now: datetime, patience: timedelta) -> frozenset[str]:
+        """A node changed, or its time has come: the workloads on it, by uid, which are suspects now."""
+        node = self.find(name)
+        self._watch.look(name, node, now, patience)
+        host = (node["metadata"].get("labels") or {}).get(HOSTNAME, name) if node is not None else name
+        if host != name:
+            self._named[host] = name
+        found = self._where.on(name)
+        self.suspects |= found
+        return found
+
+    def put(self, uid: str, nodes: set[str]) -> None:
+        """The nodes that a workload has pods or places on; none when it has no admission any more."""
+        self._where.put(uid, nodes)
+        if not nodes:
+            self.suspects.discard(uid)
+
+    def due(self, now: datetime) -> set[str]:
+        """Nodes that have to be looked at, for they have been silent for long enough."""
+        return self._watch.due(now)
+
+    def next(self) -> datetime | None:
+        """When there are such nodes."""
+        return self._watch.next()
+
+    def lost(self, name: str) -> Ailment | None:
+        """Why all pods on a node are lost, None if they are not."""
+        return self._watch.lost(name, self.find(name))
+
+    def planned(self, assigned: PodSetAssignment) -> Mapping[str, int]:
+        """Places of a pod set by name of node; none where its domains are wider than nodes."""
+        found: dict[str, int] = {}
+        if assigned.levels[-1:] == (HOSTNAME,):
+            for domain in assigned.domains or ():
+                name = self._node_named(domain.values[-1])
+                found[name] = found.get(name, 0) + domain.count
+        return found
+
+    def _node_named(self, host: str) -> str:
+        """The node with that host name: nearly always it is the node's own name."""
+        return host if self.find(host) is not None else self._named.get(host, host)
