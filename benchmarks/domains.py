@@ -21,9 +21,9 @@ from queue_manager.engine.configuration import (
     ResourceGroup,
     Topology,
 )
+from queue_manager.engine.demand import Demand
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.fleet import Fleet, PodFilter
-from queue_manager.engine.room import Demand
 from queue_manager.engine.topology import Misfit, Placement, Scope
 from queue_manager.engine.tree import FUTURE
 from queue_manager.engine.undo import UndoLog

@@ -180,7 +180,10 @@ _BULKY = frozenset(
     )
 )
 """Labels that nobody here asks for."""
-_SPEC = ("nodeName", "schedulingGates", "schedulerName", "priority", "priorityClassName", "nodeSelector")
+_SPEC = (
+    *("nodeName", "schedulingGates", "schedulerName", "priority", "priorityClassName", "nodeSelector"),
+    "schedulingGroup",
+)
 _UNBOUND_SPEC = (*_SPEC, "affinity")
 """Where a pod that is bound may go does not matter any more."""
 _NONE: dict[str, str] = {}

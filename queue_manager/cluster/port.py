@@ -46,6 +46,11 @@ TRAINING_RUNTIMES = Resource("trainer.kubeflow.org", "v1alpha1", "trainingruntim
 CLUSTER_TRAINING_RUNTIMES = Resource(
     "trainer.kubeflow.org", "v1alpha1", "clustertrainingruntimes", "ClusterTrainingRuntime", namespaced=False
 )
+WORKLOADS = Resource("scheduling.k8s.io", "v1beta1", "workloads", "Workload")
+POD_GROUPS = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
+WORKLOADS_ALPHA = WORKLOADS._replace(version="v1alpha2")
+POD_GROUPS_ALPHA = POD_GROUPS._replace(version="v1alpha2")
+"""As Kubernetes 1.36 has them."""
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 MUTATING_WEBHOOKS = Resource(
@@ -99,6 +104,11 @@ class ApiError(Exception):
         unless something else changes first."""
         denied = self.status == 403 and "denied the request" in self.message
         return denied or (self.status == 422 and not self.conflict)
+
+    @property
+    def forbidden(self) -> bool:
+        """Our rights don't cover it."""
+        return self.status == 403
 
     @property
     def gone(self) -> bool:

@@ -55,7 +55,9 @@ class Reflector:
         project: Projection | None = None,
         on_event: Handler | None = None,
         watch_seconds: int = 300,
+        optional: bool = False,
     ) -> None:
+        """`optional`: a collection that we may not read is as one that is not served."""
         self.resource = resource
         self.cache = Cache()
         self.synced = asyncio.Event()
@@ -69,6 +71,7 @@ class Reflector:
         self._project = project
         self._handlers: list[Handler] = [on_event] if on_event else []
         self._watch_seconds = watch_seconds
+        self._optional = optional
         self._backoff = Backoff(random)
         self._alive_at = clock.monotonic()
 
@@ -92,6 +95,8 @@ class Reflector:
                     await self._clock.sleep(self._backoff.next())
             except ApiError as error:
                 self._failed(error)
+                if self._optional and error.forbidden:
+                    self._unavailable()
                 await self._clock.sleep(self._backoff.next(error.retry_after))
 
     async def _list_and_watch(self) -> None:

@@ -21,16 +21,6 @@ Object = TypeVar("Object", bound=models.ConfigObject)
 
 
 @dataclass(frozen=True, slots=True)
-class LocalQueue:
-    """What a queue label in this namespace means."""
-
-    namespace: str
-    name: str
-    queue: str
-    stop_policy: engine.StopPolicy = engine.StopPolicy.NONE
-
-
-@dataclass(frozen=True, slots=True)
 class PriorityClass:
     """Rank of a workload. `min_run_time` is in microseconds."""
 
@@ -71,13 +61,9 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A configuration ready for use; without arguments an empty one.
-
-    `local_queues` are keyed by (namespace, name); `tree` has the paths of all nodes.
-    """
+    """A configuration ready for use; without arguments an empty one. `tree` has the paths of all nodes."""
 
     configuration: engine.Configuration = field(default_factory=engine.Configuration)
-    local_queues: Mapping[tuple[str, str], LocalQueue] = field(default_factory=dict)
     priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)
     settings: Settings = Settings()
     tree: Tree = field(default_factory=lambda: build_tree(()), compare=False)
@@ -175,7 +161,6 @@ def to_engine(objects: Sequence[models.ConfigObject], revision: int = 0) -> Comp
                 for item in _of(models.LocalQueue, by_kind)
             },
         ),
-        {(q.namespace, q.name): q for q in map(_local_queue, _of(models.LocalQueue, by_kind))},
         {c.name: c for c in map(_priority_class, _of(models.PriorityClass, by_kind))},
         _settings(spec),
         tree,
@@ -241,18 +226,18 @@ def _queue(
 def _limits(limits: models.Limits) -> engine.Limits:
     return engine.Limits(
         limits.max_jobs,
-        _share(limits.per_user),
-        _share(limits.per_group),
+        _party_limits(limits.per_user),
+        _party_limits(limits.per_group),
         parse_duration(limits.min_run_time) if limits.min_run_time else 0,
         parse_duration(limits.checkpoint_grace) if limits.checkpoint_grace else 0,
     )
 
 
-def _share(share: models.Share | None) -> engine.Share:
+def _party_limits(share: models.Share | None) -> engine.PartyLimits:
     if share is None:
-        return engine.Share()
+        return engine.PartyLimits()
     amounts = {resource: amount(resource, text) for resource, text in sorted(share.resources.items())}
-    return engine.Share(share.running, share.waiting, amounts)
+    return engine.PartyLimits(share.running, share.waiting, amounts)
 
 
 def _starvation(starvation: models.Starvation) -> engine.Starvation | None:
@@ -313,10 +298,6 @@ def _cycle_above(cohort: str, tree: Tree) -> str:
         seen.add(cohort)
         cohort = tree.cohorts[cohort].parent if cohort in tree.cohorts else ""
     return ""
-
-
-def _local_queue(item: models.LocalQueue) -> LocalQueue:
-    return LocalQueue(item.metadata.namespace, item.name, item.spec.queue, engine.StopPolicy(item.spec.stop_policy))
 
 
 def _priority_class(item: models.PriorityClass) -> PriorityClass:

@@ -21,6 +21,7 @@ from queue_manager.cluster.port import (
     Object,
     Resource,
 )
+from queue_manager.controller.kubernetes_groups import OBJECTS as GROUP_OBJECTS
 from queue_manager.controller.news import differs
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.pod_table import read_pod
@@ -113,6 +114,8 @@ class Inbox:
                 return
         elif resource in WITH_ECHOES and kind is EventType.MODIFIED and new and old and not differs(new, old):
             return
+        elif resource in GROUP_OBJECTS:
+            self.touch(self._picture.kubernetes_groups.note(resource, kind, obj, old))
         elif resource == NODES:
             self.nodes.add(obj["metadata"]["name"])
         elif resource in CHILDREN or resource == TRAIN_JOBS:

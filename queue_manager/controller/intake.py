@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from urllib.parse import unquote
 
 from queue_manager.cluster.clock import parse_rfc3339
@@ -22,12 +23,24 @@ from queue_manager.kinds.kind import (
     Resolved,
     Unresolvable,
 )
+from queue_manager.kinds.kubernetes_groups import Covering, noted, remembered, with_groups
+from queue_manager.kinds.scheduling import SIZE
 from queue_manager.store.records import State, WorkloadRow
 from queue_manager.store.wishes import PENDING_EVALUATION, STICKY_HOLDS
 
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 DEFAULT_LOCAL_QUEUE = "default"
 UNKNOWN_QUEUE = "UnknownQueue"
+GANG_SIZE_CHANGED = "GangSizeChanged"
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A row read off its object, and `messages`: what of the object is not acted on."""
+
+    row: WorkloadRow
+    messages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +49,8 @@ class Intake:
 
     lookup: Lookup
     compiled: Callable[[], Compiled]
+    pod_groups: Callable[[Object, Kind], Sequence[Covering]] = lambda obj, kind: ()
+    """The PodGroups that Kubernetes has of a job now."""
 
     def is_managed(self, obj: Object) -> bool:
         """Whether the object itself asks for a queue, or lies in a managed namespace."""
@@ -49,8 +64,13 @@ class Intake:
         found = self.lookup.get(NAMESPACES, "", namespace)
         return (found or {}).get("metadata", {}).get("labels") or {}
 
-    def read(self, obj: Object, kind: Kind) -> WorkloadRow:
-        """The row of an object as if it had just arrived: waiting, or held where its pod sets can't be told."""
+    def read(self, obj: Object, kind: Kind, inputs: Mapping[str, str] = NOTHING) -> WorkloadRow:
+        """The row of an object as if it had just arrived: waiting, or held where its pod sets can't be told. `inputs`
+        are those of the row that it has."""
+        return self.read_all(obj, kind, inputs).row
+
+    def read_all(self, obj: Object, kind: Kind, inputs: Mapping[str, str] = NOTHING) -> Reading:
+        """The same with what there is to tell its user."""
         meta = obj["metadata"]
         labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
         local_queue = labels.get(QUEUE_LABEL) or DEFAULT_LOCAL_QUEUE
@@ -80,19 +100,21 @@ class Intake:
                 else problem_of_object.message
             )
             held = replace(row, state=State.HELD, reason=problem_of_object.reason, message=message)
-            return self._with_priority(held, labels.get(PRIORITY_CLASS_LABEL, ""), "")
+            return Reading(self._with_priority(held, labels.get(PRIORITY_CLASS_LABEL, ""), ""))
+        groups, notes = as_kubernetes_has_them(resolved.pod_groups, self.pod_groups(obj, kind), inputs)
         row = replace(
             row,
-            pod_groups=with_reclaimed(resolved.pod_groups, kind.reclaimable(obj, self.lookup)),
+            pod_groups=with_reclaimed(groups, kind.reclaimable(obj, self.lookup)),
             topology=resolved.topology,
-            inputs=dict(resolved.inputs),
+            inputs={**resolved.inputs, **notes},
         )
-        return self._with_priority(row, labels.get(PRIORITY_CLASS_LABEL, ""), resolved.pod_priority_class)
+        row = self._with_priority(row, labels.get(PRIORITY_CLASS_LABEL, ""), resolved.pod_priority_class)
+        return Reading(row, resolved.messages)
 
     def resolve_queue(self, namespace: str, local_queue: str) -> tuple[str, str]:
         """(queue, "") or ("", what is wrong and what would be right)."""
         compiled = self.compiled()
-        local = compiled.local_queues.get((namespace, local_queue))
+        local = compiled.configuration.local_queues.get(f"{namespace}/{local_queue}")
         if local is not None:
             return local.queue, ""
         queue = compiled.configuration.queues.get(local_queue)
@@ -147,6 +169,7 @@ def merged(old: WorkloadRow, new: WorkloadRow) -> WorkloadRow | None:
 
     A hold by a person or by the user's suspension stays; a hold for an unreadable object ends with its cause.
     """
+    new = with_fixed_gang(old, new)
     state, reason, message = old.state, old.reason, old.message
     if new.state is State.HELD or new.reason == UNKNOWN_QUEUE:
         state, reason, message = new.state, new.reason, new.message
@@ -175,6 +198,37 @@ def merged(old: WorkloadRow, new: WorkloadRow) -> WorkloadRow | None:
     return None if result == old else result
 
 
+def as_kubernetes_has_them(
+    groups: tuple[PodGroup, ...], found: Sequence[Covering], inputs: Mapping[str, str]
+) -> tuple[tuple[PodGroup, ...], dict[str, str]]:
+    """Pod groups with what PodGroups of Kubernetes ask for, and what to note of that; where there is no PodGroup, as
+    was noted in `inputs`."""
+    named = [covering for covering in found if covering.pod_sets]
+    covered = {name for covering in named for name in covering.pod_sets}
+    known = [*named, *(old for old in remembered(inputs) if covered.isdisjoint(old.pod_sets))]
+    news = [one for one in known if _places(with_groups(groups, [one])) != _places(groups)]
+    return with_groups(groups, known), noted(news)
+
+
+def _places(groups: tuple[PodGroup, ...]) -> list[tuple[object, ...]]:
+    """What of pod groups decides where their pods go, and what becomes of them."""
+    return [(g.topology, g.disruption, tuple((p.name, p.topology) for p in g.pod_sets)) for g in groups]
+
+
+def with_fixed_gang(old: WorkloadRow, new: WorkloadRow) -> WorkloadRow:
+    """A TrainJob whose numNodes was edited although its pods are a gang is held as it was: its controller never changes
+    the PodGroup that it has made (KEP-3015)."""
+    before, now = old.inputs.get(SIZE), new.inputs.get(SIZE)
+    if before is None or now is None or before == now:
+        return new
+    message = (
+        f"{SIZE}: it was {before} and is {now} now, but the pods are a gang, whose size Trainer never changes: set it "
+        f"back, or delete the TrainJob and create it anew"
+    )
+    kept = replace(new, pod_groups=old.pod_groups, topology=old.topology, inputs=old.inputs)
+    return replace(kept, state=State.HELD, reason=GANG_SIZE_CHANGED, message=message)
+
+
 def resolved_again(row: WorkloadRow, resolved: Resolved) -> bool:
     """Whether the object still asks for what the row was admitted with."""
     return same_pods(row.pod_groups, resolved.pod_groups)
@@ -186,5 +240,5 @@ def same_pods(one: tuple[PodGroup, ...], other: tuple[PodGroup, ...]) -> bool:
 
 
 def _asked(groups: tuple[PodGroup, ...]) -> list[tuple[object, ...]]:
-    pod_sets = [pod_set for group in groups for pod_set in group.pod_sets]
+    pod_sets = sorted((pod_set for group in groups for pod_set in group.pod_sets), key=lambda pod_set: pod_set.name)
     return [(p.name, p.elastic or p.count, dict(p.requests), p.devices) for p in pod_sets]

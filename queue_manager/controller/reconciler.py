@@ -16,6 +16,7 @@ from queue_manager.cluster.port import NODES, TRAIN_JOBS, ApiError, Object
 from queue_manager.controller.disruptions import Disruptions
 from queue_manager.controller.executor import Executors
 from queue_manager.controller.explanations import outside
+from queue_manager.controller.group_watch import GroupWatch
 from queue_manager.controller.instructions import Instructions
 from queue_manager.controller.intake import merged, same_pods, with_reclaimed
 from queue_manager.controller.lifecycle import Rules, overdue, rules_for
@@ -34,6 +35,7 @@ from queue_manager.controller.transitions import (
     decide,
     drain,
     event,
+    not_followed,
     placement_lost,
     start_refused,
     stop_trouble,
@@ -64,6 +66,7 @@ class Reconciler:
         self.instructions = Instructions()
         self.reports = reports
         self._resizing = Resizing(picture, passed)
+        self._groups = GroupWatch(picture)
         self._disruptions = Disruptions(picture)
         self._node_failures = NodeFailures(picture)
         self._picture = picture
@@ -127,6 +130,8 @@ class Reconciler:
                 return change
         if row.state is State.RUNNING and (change := self._lost_placement(row, obj, kind)) is not None:
             return change
+        if row.state in STARTED and (change := self._groups.change_of(row, obj, kind, facts)) is not None:
+            return change
         if row.state in STARTED:
             self._picture.refresh(row)
             if is_elastic(row):
@@ -134,7 +139,9 @@ class Reconciler:
             return self._loan(row, obj, kind)
         if row.state in (State.RESERVED, State.DEACTIVATED) and not kind.is_suspended(obj):
             self._executors.submit(sync(row))
-        return self._changed_while_reserved(row, obj, kind, facts) if row.state is State.RESERVED else None
+        if row.state is not State.RESERVED:
+            return None
+        return self._groups.change_of(row, obj, kind, facts) or self._changed_while_reserved(row, obj, kind, facts)
 
     def _rules(self, row: WorkloadRow) -> Rules:
         compiled = self._picture.compiled
@@ -158,7 +165,7 @@ class Reconciler:
 
     def _changed_while_reserved(self, row: WorkloadRow, obj: Object, kind: Kind, facts: Facts) -> Change | None:
         """Its quota was reserved for what it asked for then: it queues again for what it asks for now."""
-        fresh = self._picture.intake.read(obj, kind)
+        fresh = self._picture.intake.read(obj, kind, row.inputs)
         if fresh.queue == row.queue and same_pods(fresh.pod_groups, row.pod_groups):
             return None
         message = "Its reservation is given up: its job asks for something else now"
@@ -234,7 +241,8 @@ class Reconciler:
             or managed_ancestor(obj, self._picture.view, self._picture.intake.is_managed) is not None
         ):
             return None
-        row = self._picture.intake.read(obj, kind)
+        reading = self._picture.intake.read_all(obj, kind)
+        row = reading.row
         if ended is not None:
             row = replace(row, version=ended.version, attempt=ended.attempt)
         if self.adopting and self._picture.compiled.settings.adopt and not kind.is_suspended(obj):
@@ -249,6 +257,7 @@ class Reconciler:
         if problem:
             # Else the decision that follows says why it waits, and the next change of words would wait for a minute.
             outbox.append(annotate(row))
+        outbox += not_followed(row, reading.messages)
         if not kind.is_suspended(obj):
             outbox.append(sync(row))
         return Change(row=row, outbox=tuple(outbox), request_changed=True, explanation=self._first_explanation(row))
@@ -271,7 +280,8 @@ class Reconciler:
 
     def _reread(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
         """A waiting job's label, spec, runtime or the configuration changed: ask anew for what it wants."""
-        fresh = merged(row, self._picture.intake.read(obj, kind))
+        reading = self._picture.intake.read_all(obj, kind, row.inputs)
+        fresh = merged(row, reading.row)
         if fresh is None:
             if row.state is State.WAITING and row.queue:
                 self._picture.engine.upsert_workload(
@@ -281,6 +291,7 @@ class Reconciler:
                 self._executors.submit(sync(row))
             return None
         outbox = [annotate(fresh)] if fresh.reason != row.reason else []
+        outbox += not_followed(fresh, reading.messages)
         if fresh.state is not row.state:
             held = fresh.state is State.HELD
             outbox.append(

@@ -33,6 +33,7 @@ START_REFUSED = "StartRefused"
 STOP_REFUSED = "StopRefused"
 PLACEMENT_LOST = "PlacementLost"
 NODES_LOST = "NodesLost"
+NOT_FOLLOWED = "NotFollowed"
 WAITING_FOR_CHECKS = "WaitingForChecks"
 
 
@@ -63,6 +64,11 @@ def event(row: WorkloadRow, reason: str, message: str, *, warning: bool = False)
     """An event on the job object, sent after the commit."""
     payload = {"reason": reason, "message": message, "type": "Warning" if warning else "Normal"}
     return OutboxEntry(uid=row.uid, action=Action.EVENT, payload=payload)
+
+
+def not_followed(row: WorkloadRow, messages: Sequence[str]) -> list[OutboxEntry]:
+    """Events about what of the job is not acted on."""
+    return [event(row, NOT_FOLLOWED, message, warning=True) for message in messages]
 
 
 def sync(row: WorkloadRow) -> OutboxEntry:

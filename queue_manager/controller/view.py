@@ -20,12 +20,16 @@ from queue_manager.cluster.port import (
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
+    POD_GROUPS,
+    POD_GROUPS_ALPHA,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RUNTIME_CLASSES,
     TRAIN_JOBS,
     TRAINING_RUNTIMES,
+    WORKLOADS,
+    WORKLOADS_ALPHA,
     ApiError,
     Cluster,
     EventType,
@@ -55,9 +59,16 @@ WATCHED: Mapping[Resource, Query] = {
     TRAIN_JOBS: EVERYTHING,
     JOB_SETS: EVERYTHING,
     JOBS: EVERYTHING,
+    WORKLOADS: EVERYTHING,
+    WORKLOADS_ALPHA: EVERYTHING,
+    POD_GROUPS: EVERYTHING,
+    POD_GROUPS_ALPHA: EVERYTHING,
     PODS: EVERYTHING,
 }
 """Every collection the leader watches, and what of it."""
+
+OPTIONAL = frozenset({WORKLOADS, WORKLOADS_ALPHA, POD_GROUPS, POD_GROUPS_ALPHA})
+"""What may be missing, or forbidden by rights that were granted to an older version of us."""
 
 WATCHED_BY_WEBHOOK: Mapping[Resource, Query] = {
     resource: query for resource, query in WATCHED.items() if resource in (CRDS, TRAIN_JOBS, JOB_SETS, JOBS)
@@ -129,6 +140,7 @@ class ClusterView:
                 query=query,
                 project=PROJECTIONS.get(resource),
                 on_event=self._event,
+                optional=resource in OPTIONAL,
             )
             for resource, query in watched.items()
         }
@@ -188,6 +200,10 @@ class ClusterView:
     def all(self, resource: Resource) -> Iterable[Object]:
         """Every cached object of the collection."""
         return iter(self.reflectors[resource].cache)
+
+    def count(self, resource: Resource) -> int:
+        """How many objects the collection has."""
+        return len(self.reflectors[resource].cache) if resource in self.reflectors else 0
 
     def list(self, resource: Resource, namespace: str) -> Sequence[Object]:
         """All objects of the collection in the namespace."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from queue_manager.engine.clearing import held
+from queue_manager.engine.demand import Demand
 from queue_manager.engine.state import State
 from queue_manager.engine.topology import Misfit
 from queue_manager.engine.tree import EMPTY, FUTURE
@@ -25,6 +26,17 @@ class Advice:
     room: int
     most: int
     occupants: tuple[tuple[str, int], ...]
+
+
+def exclusive_holders(state: State, demand: Demand) -> list[tuple[tuple[str, ...], str]]:
+    """Domains in which an exclusive demand finds another exclusive replica, and whose that is; in order of domain."""
+    found: set[tuple[tuple[str, ...], str]] = set()
+    for record in state.records.values() if demand.exclusive else ():
+        for standing in record.standing:
+            for domain in standing.alone - demand.spared if standing is not None else ():
+                if domain.priority == demand.pod_priority and state.fleet.members(demand.forest, domain):
+                    found.add((domain.values, record.uid))
+    return sorted(found)
 
 
 def advise(state: State, misfit: Misfit) -> Advice | None:

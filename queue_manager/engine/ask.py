@@ -129,6 +129,7 @@ def ask_of(workload: Workload, configuration: Configuration) -> Ask:
             workload.topology,
             *(group.topology for group in workload.pod_groups),
             *(level for pod_set in workload.pod_sets for level in (pod_set.topology, pod_set.group_topology)),
+            *(level for pod_set in workload.pod_sets for level in (pod_set.distinct, pod_set.exclusive or None)),
         )
     )
     return Ask(workload, tuple(pod_sets), tuple(tuple(unit) for unit in units.values()), wants_topology)

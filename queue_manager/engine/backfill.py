@@ -168,7 +168,8 @@ class HoldPlanner:
         """Whether it fits where it was planned before."""
         assert self._queue.node is not None
         fits = self._state.tree.fits(self._queue.node, target.standing.charge, FUTURE)
-        if not fits or not self._state.fleet.has_room(target.standing.places, FUTURE):
+        standing = target.standing
+        if not fits or not self._state.fleet.has_room(standing.places, FUTURE, standing.alone):
             return None
         return Found(0, target.assignment, target.standing)
 

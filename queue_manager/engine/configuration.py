@@ -122,7 +122,7 @@ class Preemption:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class PartyLimits:
     """What one user, or one group of users, may have in a queue at once; None is no limit.
 
     `running` counts workloads that are charged (draining ones too), `resources` is what they are charged in all
@@ -149,8 +149,8 @@ class Limits:
     """
 
     max_jobs: int | None = None
-    per_user: Share = Share()
-    per_group: Share = Share()
+    per_user: PartyLimits = PartyLimits()
+    per_group: PartyLimits = PartyLimits()
     min_run_time: int = 0
     checkpoint_grace: int = 0
 
@@ -222,7 +222,6 @@ class LocalQueue:
 
     queue: str
     stop_policy: StopPolicy = StopPolicy.NONE
-    weight_milli: int = 1000
 
 
 @dataclass(frozen=True, slots=True)

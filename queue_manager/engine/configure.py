@@ -7,7 +7,7 @@ from queue_manager.engine.edits import QuotaEdits, quota_edits
 from queue_manager.engine.history import UsageHistory
 from queue_manager.engine.pending import Pending
 from queue_manager.engine.state import State
-from queue_manager.engine.tree import FUTURE, NOW, QuotaTree, TreeNode, cells_of
+from queue_manager.engine.tree import FUTURE, NOW, QuotaTree, TreeNode, quotas_of
 
 
 def configure(state: State, configuration: Configuration) -> None:
@@ -58,7 +58,7 @@ def _edit(state: State, edits: QuotaEdits) -> None:
         edited.append((state.tree.queues[name], queue))
     edited += [(state.tree.cohorts[name], cohort) for name, cohort in edits.cohorts.items()]
     for node, found in edited:
-        state.tree.edit(node, cells_of(found.resource_groups))
+        state.tree.edit(node, quotas_of(found.resource_groups))
     for root in {node.root for node, _ in edited}:
         state.dirty.add(root)
         for member in state.members.get(root, ()):

@@ -16,6 +16,7 @@ from queue_manager.engine.nominate import Nominator
 from queue_manager.engine.nomination import Nomination, usable
 from queue_manager.engine.prepared import Prepared
 from queue_manager.engine.records import Record
+from queue_manager.engine.replicas import own_levels
 from queue_manager.engine.state import State
 from queue_manager.engine.topology import Misfit
 from queue_manager.engine.tree import EMPTY, FUTURE, NOW, Shortage, TreeNode
@@ -58,7 +59,7 @@ class UndeclaredLack:
 @dataclass(frozen=True, slots=True)
 class NodeLack:
     """Room on nodes for some pods of a pod set, in the domain that lacks least; any node there would do, such as `node`
-    (None where there is none)."""
+    (None where there is none, or where domains of their own are what replicas lack)."""
 
     nomination: Nomination
     misfit: Misfit
@@ -97,7 +98,9 @@ def lacks_of(state: State, nomination: Nomination) -> list[Lack]:
 
 
 def _node_of(misfit: Misfit) -> str | None:
-    """The first node of the domain that a pod set lacks room in and may use."""
+    """The first node of the domain that a pod set lacks room in and may use; None where room is not what it lacks."""
+    if own_levels(misfit.demand):
+        return None
     forest, mask = misfit.demand.forest, misfit.demand.mask
     inside = range(len(forest.names))
     if misfit.values:

@@ -8,12 +8,13 @@ names.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from queue_manager.engine.alone import Alone, Exclusives
 from queue_manager.engine.configuration import Node
 from queue_manager.engine.quantities import port_of
 from queue_manager.engine.selectors import affine, selects, untolerated
@@ -120,6 +121,7 @@ class Fleet:
 
     def __init__(self, log: UndoLog) -> None:
         self._log = log
+        self.alone = Exclusives(log)
         self.nodes: dict[str, Node] = {}
         self.occupied: list[dict[str, Amounts]] = [{} for _ in _VIEWS]
         self._rows: dict[str, int] = {}
@@ -204,15 +206,17 @@ class Fleet:
 
     # ---- usage
 
-    def occupy(self, places: Occupancy, view: int) -> None:
-        """Counts pods on nodes, revocable."""
+    def occupy(self, places: Occupancy, view: int, alone: Iterable[Alone] = ()) -> None:
+        """Counts pods on nodes, and domains that exclusive replicas among them have for themselves; revocable."""
         for name, amounts in places.items():
             self._shift(name, amounts, view, 1)
+        self.alone.take(alone, view)
 
-    def vacate(self, places: Occupancy, view: int) -> None:
+    def vacate(self, places: Occupancy, view: int, alone: Iterable[Alone] = ()) -> None:
         """Takes `occupy` back, revocable."""
         for name, amounts in places.items():
             self._shift(name, amounts, view, -1)
+        self.alone.give_back(alone, view)
 
     def _shift(self, name: str, amounts: Mapping[str, int], view: int, sign: int) -> None:
         occupied = self.occupied[view]
@@ -247,6 +251,7 @@ class Fleet:
             self._moved.append([])
         self._log.call(self._set_view, view, self.occupied[view])
         self._set_view(view, {})
+        self.alone.clear_view(view)
 
     def _set_view(self, view: int, occupied: dict[str, Amounts]) -> None:
         touched = {*self.occupied[view], *occupied}
@@ -256,8 +261,10 @@ class Fleet:
             self._forget_counts()
         self._moved[view].extend(touched)
 
-    def has_room(self, places: Occupancy, view: int) -> bool:
-        """Whether usable nodes have all of this left."""
+    def has_room(self, places: Occupancy, view: int, alone: Iterable[Alone] = ()) -> bool:
+        """Whether usable nodes have all of this left, and nobody else these domains."""
+        if self.alone.clash(alone, view):
+            return False
         for name, amounts in places.items():
             node = self.nodes.get(name)
             if node is None or not node.ready or node.unschedulable:
@@ -363,6 +370,17 @@ class Fleet:
         if found is None:
             found = self._forests[key] = Forest(levels, labels, self.nodes, self._rows)
         return found
+
+    def members(self, forest: Forest, domain: Alone) -> list[tuple[int, int]]:
+        """The members of a forest that lie in a domain, as ranges."""
+        depth = len(domain.keys)
+        if domain.keys == forest.level_keys[:depth]:
+            level = forest.levels[depth - 1]
+            index = level.index.get(domain.values)
+            return [] if index is None else [(int(level.starts[index]), int(level.ends[index]))]
+        labels = dict(zip(domain.keys, domain.values, strict=True))
+        found = [member for name, member in forest.member_of.items() if selects(labels, self.nodes[name].labels)]
+        return [(member, member + 1) for member in found]
 
     def mask(self, pods: PodFilter) -> Mask:
         """Rows of the nodes that the pods may go to, capacity apart."""

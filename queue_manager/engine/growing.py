@@ -38,7 +38,7 @@ def grow(state: State, growth: Record, admission: Admission, more: Standing, pla
     nodes = {name: added(record.planned.get(name, {}), found) for name, found in planned.items()}
     regrown(state, record, grown(record.admission, admission), {**record.planned, **nodes})
     for view in (NOW, FUTURE):
-        state.stand(record, view, Standing(now.queue, charge, places))
+        state.stand(record, view, Standing(now.queue, charge, places, now.alone | more.alone))
     return record
 
 

@@ -134,7 +134,7 @@ class Keeper:
         mark = state.log.mark()
         state.starving.shift(hold, standing, -1)
         fits = state.tree.fits(hold.node, standing.charge, hold.view)
-        fits = fits and state.fleet.has_room(standing.places, hold.view)
+        fits = fits and state.fleet.has_room(standing.places, hold.view, standing.alone)
         state.log.revert(mark)
         return fits
 

@@ -12,11 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from queue_manager.engine.ask import PodSetAsk
+from queue_manager.engine.demand import Demand, Placed
 from queue_manager.engine.fleet import Forest, Ints
 from queue_manager.engine.pending import Group
 from queue_manager.engine.prepared import brackets, pod_filter
 from queue_manager.engine.quantities import PODS
-from queue_manager.engine.room import Demand, Placed, Room
+from queue_manager.engine.room import Room
 from queue_manager.engine.state import State
 from queue_manager.engine.tree import FUTURE
 from queue_manager.engine.workload import TopologyMode

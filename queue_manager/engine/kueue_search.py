@@ -13,9 +13,9 @@ from itertools import pairwise
 import numpy as np
 
 from queue_manager.engine.configuration import HOSTNAME
+from queue_manager.engine.demand import Demand
 from queue_manager.engine.fleet import Amounts, Fleet, Forest, Ints, PodFilter
 from queue_manager.engine.picking import shortened
-from queue_manager.engine.room import Demand
 from queue_manager.engine.slices import layers_of
 from queue_manager.engine.topology import Misfit, Places, Scope, no_level
 from queue_manager.engine.tree import EMPTY

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from queue_manager.engine.advice import Advice, advise
+from queue_manager.engine.advice import Advice, advise, exclusive_holders
 from queue_manager.engine.configuration import Cell, labels_of
 from queue_manager.engine.decision import Blocker, BlockerType
+from queue_manager.engine.demand import Demand
 from queue_manager.engine.diagnosis import FlavorLack, Lack, LimitLack, NodeLack, QuotaLack, UndeclaredLack
 from queue_manager.engine.limits import MAX_JOBS, RUNNING, WAITING, LimitHit
 from queue_manager.engine.nomination import Nomination
@@ -12,12 +13,14 @@ from queue_manager.engine.placing import flavors_of
 from queue_manager.engine.prepared import pod_filter
 from queue_manager.engine.quantities import show
 from queue_manager.engine.records import QueueState
-from queue_manager.engine.room import Demand
+from queue_manager.engine.replicas import own_levels
 from queue_manager.engine.state import State
 from queue_manager.engine.topology import Misfit
 from queue_manager.engine.tree import FUTURE, Shortage, TreeNode
 
 MOST_HOLDERS = 10
+MOST_NAMED = 3
+"""Domains that a text names."""
 _LIMIT_WORDS = {
     RUNNING: ("running", ""),
     WAITING: ("waiting for their turn", ""),
@@ -138,6 +141,8 @@ class LackBlockers:
         if misfit.note and not misfit.best:
             text = f"pod set {demand.name} cannot be placed: {misfit.note}"
             return [Blocker(BlockerType.TOPOLOGY, text, "", name, "", misfit.wanted, 0, misfit.wanted)]
+        if own_levels(demand):
+            return [self._of_replicas(nomination, misfit, name)]
         place = f"{misfit.level} {'/'.join(misfit.values)}" if misfit.level and misfit.values else "any node"
         if misfit.level and misfit.values:
             text = f"no single {misfit.level} holds {misfit.wanted} pods of pod set {demand.name} (flavor {name}): "
@@ -150,6 +155,23 @@ class LackBlockers:
         holders = () if advice is None else tuple(uid for uid, _ in advice.occupants[:MOST_HOLDERS])
         domain, missing = "/".join(misfit.values), misfit.wanted - misfit.best
         return [Blocker(BlockerType.TOPOLOGY, text, domain, name, "pods", misfit.wanted, misfit.best, missing, holders)]
+
+    def _of_replicas(self, nomination: Nomination, misfit: Misfit, flavor: str) -> Blocker:
+        """Replicas that find no domains of their own, and who has those of which an exclusive one needs one."""
+        demand, best = misfit.demand, misfit.best // misfit.demand.in_replica
+        levels, domain = " and ".join(own_levels(demand)), "/".join(misfit.values)
+        where = f" in {misfit.level} {domain}" if misfit.level and domain else ""
+        text = f"{best} of {demand.replicas} replicas of pod set {demand.name} (flavor {flavor})"
+        text += f" find a {levels} of their own{where}"
+        taken = exclusive_holders(self._state, demand)
+        if taken:
+            names = [f"{'/'.join(values)} by {self._state.name_of(uid)}" for values, uid in taken[:MOST_NAMED]]
+            more = len(taken) - len(names)
+            text += f"; exclusively taken: {', '.join(names)}" + (f" and {more} more" if more > 0 else "")
+        text += self._excluded(nomination, demand)
+        holders = tuple(dict.fromkeys(uid for _, uid in taken))[:MOST_HOLDERS]
+        missing = misfit.wanted - misfit.best
+        return Blocker(BlockerType.TOPOLOGY, text, domain, flavor, "pods", misfit.wanted, misfit.best, missing, holders)
 
     def _advice(self, misfit: Misfit, advice: Advice) -> str:
         """Where it comes nearest, and what runs there."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from queue_manager.engine.configuration import Cell, Limits, Share
+from queue_manager.engine.configuration import Cell, Limits, PartyLimits
 from queue_manager.engine.workload import Workload
 
 RUNNING, WAITING, MAX_JOBS = "running", "waiting", "maxJobs"
@@ -30,10 +30,10 @@ def parties_of(workload: Workload) -> tuple[Party, ...]:
     return (WHOLE, ("user", workload.user), *(("group", group) for group in groups))
 
 
-def share_of(limits: Limits, party: Party) -> Share:
+def limits_of(limits: Limits, party: Party) -> PartyLimits:
     """The limits of a party."""
     if party is WHOLE:
-        return Share(running=limits.max_jobs)
+        return PartyLimits(running=limits.max_jobs)
     return limits.per_user if party[0] == "user" else limits.per_group
 
 
@@ -85,19 +85,19 @@ class Tally:
         """The first limit that a workload would exceed if it were charged this, too."""
         amounts = by_resource(charge)
         for party in parties_of(workload):
-            share = share_of(limits, party)
-            for hit in self._of_party(party, share, amounts):
+            allowed = limits_of(limits, party)
+            for hit in self._of_party(party, allowed, amounts):
                 if workload.resizes and hit.what in COUNTED:
                     continue
                 if hit.used + hit.requested > hit.limit:
                     return hit
         return None
 
-    def _of_party(self, party: Party, share: Share, amounts: Mapping[str, int]) -> Iterator[LimitHit]:
-        if share.running is not None:
+    def _of_party(self, party: Party, allowed: PartyLimits, amounts: Mapping[str, int]) -> Iterator[LimitHit]:
+        if allowed.running is not None:
             what = MAX_JOBS if party is WHOLE else RUNNING
-            yield LimitHit(party, what, share.running, self.running.get(party, 0), 1)
-        for resource, limit in sorted(share.resources.items()):
+            yield LimitHit(party, what, allowed.running, self.running.get(party, 0), 1)
+        for resource, limit in sorted(allowed.resources.items()):
             if amounts.get(resource, 0):
                 yield LimitHit(party, resource, limit, self.amounts.get((party, resource), 0), amounts[resource])
 

@@ -12,7 +12,7 @@ from queue_manager.engine.guard import Guard
 from queue_manager.engine.holds import StarvingHold
 from queue_manager.engine.limits import LimitHit
 from queue_manager.engine.nomination import Nomination, Victim, usable
-from queue_manager.engine.placing import build_scope, find_places, occupancy_of, still_holds
+from queue_manager.engine.placing import alone_of, build_scope, find_places, occupancy_of, still_holds
 from queue_manager.engine.preemption import PreemptionSearch
 from queue_manager.engine.prepared import Prepared
 from queue_manager.engine.records import Phase, Record, Standing
@@ -308,4 +308,5 @@ def standing_of(nomination: Nomination, places: Places | None) -> Standing:
     """What the workload takes once it has what was found for it, on these nodes."""
     assignment = nomination.assignment
     occupancy = occupancy_of(assignment.prepared.ask, places) if places else {}
-    return Standing(nomination.record.workload.queue, assignment.charge, occupancy)
+    alone = alone_of(nomination.scope, places or {})
+    return Standing(nomination.record.workload.queue, assignment.charge, occupancy, alone)

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from queue_manager.engine.ask import Shape
-from queue_manager.engine.shelves import Lack, Order, Shelf, kind_of
+from queue_manager.engine.shelves import Entry, Lack, Order, Shelf, kind_of
 from queue_manager.engine.tree import TreeNode
 from queue_manager.engine.undo import UndoLog
 
@@ -82,14 +82,15 @@ class Group:
 class Pending:
     """The groups of one queue. A group is tried, or parked, or on a shelf (see `shelves.py`)."""
 
-    __slots__ = ("_front", "_heap", "_log", "_order", "groups", "parked", "shelves")
+    __slots__ = ("_front", "_heap", "_log", "_order", "_pushed", "groups", "parked", "shelves")
 
     def __init__(self, log: UndoLog) -> None:
         self._log = log
         self.groups: dict[Shape, Group] = {}
         self.parked: dict[Shape, Group] = {}
         self.shelves: dict[Lack, Shelf] = {}
-        self._heap: list[tuple[Order, Shape]] = []
+        self._heap: list[Entry] = []
+        self._pushed = 0
         self._order: list[Order] = []
         self._front: list[tuple[Order, Group]] | None = None
 
@@ -164,7 +165,7 @@ class Pending:
         groups = [*self.parked.values()]
         for shelf in [shelf for shelf in self.shelves.values() if not shelf.tells_true(node)]:
             del self.shelves[shelf.lack]
-            groups += [g for _, shape in shelf.heap if (g := self.groups.get(shape)) is not None and g.shelf is shelf]
+            groups += [g for *_, shape in shelf.heap if (g := self.groups.get(shape)) is not None and g.shelf is shelf]
         for group in groups:
             group.before = None
             self._set(group, None, None)
@@ -187,7 +188,9 @@ class Pending:
     def _push(self, group: Group) -> None:
         if not group.members or group.parked is not None:
             return
-        entry = (group.order, group.shape)
+        # A workload that changed its shape may have left an entry of equal order: shapes can't be compared.
+        self._pushed += 1
+        entry = (group.order, self._pushed, group.shape)
         if group.shelf is None:
             heapq.heappush(self._heap, entry)
             return
@@ -201,7 +204,7 @@ class Pending:
         """The group of the first workload of all that are neither parked nor on a shelf."""
         heap = self._heap
         while heap:
-            order, shape = heap[0]
+            order, _, shape = heap[0]
             if self._stands(order, shape, None):
                 return self.groups[shape]
             heapq.heappop(heap)
@@ -226,7 +229,7 @@ class Pending:
                 self.shelves.pop(shelf.lack, None)
             elif best is None or order < best:
                 best = order
-                found = self.groups[shelf.heap[0][1]]
+                found = self.groups[shelf.heap[0][2]]
         return found
 
     def first(self) -> str:

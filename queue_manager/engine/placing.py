@@ -5,20 +5,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from queue_manager.engine.alone import Alone
 from queue_manager.engine.ask import Ask
 from queue_manager.engine.configuration import Configuration, Flavor, labels_of
 from queue_manager.engine.decision import DomainCount, PodSetAssignment
+from queue_manager.engine.demand import Demand
 from queue_manager.engine.flavors import Assignment
 from queue_manager.engine.fleet import Amounts, Fleet, Forest
 from queue_manager.engine.kept import kept_nodes
 from queue_manager.engine.kueue_search import KueueSearch
-from queue_manager.engine.prepared import brackets, pod_filter, request_of, shared_request
+from queue_manager.engine.prepared import (
+    asked_around,
+    brackets,
+    own_domain_levels,
+    pod_filter,
+    request_of,
+    shared_request,
+)
 from queue_manager.engine.ranks import by_rank, is_pinned, shared_domain
-from queue_manager.engine.room import Demand
+from queue_manager.engine.replicas import alone_in
 from queue_manager.engine.state import State
 from queue_manager.engine.topology import Misfit, Placement, Places, Scope
-from queue_manager.engine.tree import EMPTY
-from queue_manager.engine.workload import TopologyMode
+from queue_manager.engine.tree import EMPTY, NOW
+from queue_manager.engine.workload import TopologyMode, TopologyRequest
 
 NO_TOPOLOGY = "no flavor with a topology is assigned"
 
@@ -84,9 +93,12 @@ def _demand(state: State, assignment: Assignment, index: int) -> Demand | Misfit
         forest = forest_of(state.configuration, state.fleet, flavors)
     except ValueError as error:
         return _misfit(state, assignment, index, str(error))
+    spec, requests = pod_set.pod_set, brackets(ask, pod_set)
     if forest is None:
-        if pod_set.pod_set.topology is not None or any(
-            request.mode is TopologyMode.REQUIRED for request in brackets(ask, pod_set)
+        if (
+            spec.topology is not None
+            or any(request.mode is TopologyMode.REQUIRED for request in requests)
+            or own_domain_levels(spec)
         ):
             return _misfit(state, assignment, index, NO_TOPOLOGY)
         return None
@@ -101,7 +113,35 @@ def _demand(state: State, assignment: Assignment, index: int) -> Demand | Misfit
         pods,
         state.fleet.mask(pods),
         next(flavor.name for flavor in flavors if flavor.topology in state.configuration.topologies),
+        spec.replica_size,
+        spec.distinct,
+        spec.exclusive,
+        spec.pod_priority,
+        _spared(state, ask),
+        _balanced(forest, asked_around(ask, index)),
     )
+
+
+def _spared(state: State, ask: Ask) -> frozenset[Alone]:
+    """What grows goes where the workload is that it belongs to."""
+    owner = state.records.get(ask.workload.resizes)
+    standing = None if owner is None else owner.standing[NOW]
+    return frozenset() if standing is None else standing.alone
+
+
+def _balanced(forest: Forest, requests: Sequence[TopologyRequest]) -> str:
+    """The level whose domains take equal parts: of a preferred one its own, below a required one the next."""
+    for request in requests:
+        depth = forest.level_of(request.level)
+        if request.balanced and depth is not None:
+            below = min(depth + 1, len(forest.level_keys) - 1)
+            return forest.level_keys[below if request.mode is TopologyMode.REQUIRED else depth]
+    return ""
+
+
+def alone_of(scope: Scope | None, places: Places) -> frozenset[Alone]:
+    """The domains that exclusive replicas of a scope have for themselves in these places."""
+    return frozenset() if scope is None else alone_in(scope.demands(), places)
 
 
 def _misfit(state: State, assignment: Assignment, index: int, why: str) -> Misfit:
@@ -152,9 +192,10 @@ def still_holds(state: State, scope: Scope, places: Places, *views: int) -> bool
 
 
 def _searcher(state: State, scope: Scope, views: tuple[int, ...]) -> Placement | KueueSearch:
-    """Kueue knows no request around those of pod sets."""
+    """Kueue knows no request around those of pod sets, and no replicas."""
     outer = scope.request is not None or any(isinstance(part, Scope) and part.request for part in scope.parts)
-    if state.configuration.policies.fragmentation_aware or outer:
+    ours = any(demand.exclusive or demand.distinct or demand.balanced for demand in scope.demands())
+    if state.configuration.policies.fragmentation_aware or outer or ours:
         return Placement(state.fleet, views, scope.demands())
     return KueueSearch(state.fleet, views)
 

@@ -286,7 +286,7 @@ class PreemptionSearch:
         assert standing is not None
         self._state.tree.remove(candidate.node, standing.charge, FUTURE)
         if self._placeable is not None:
-            self._state.fleet.vacate(standing.places, FUTURE)
+            self._state.fleet.vacate(standing.places, FUTURE, standing.alone)
         if self.guard is not None:
             self.guard.lift(candidate.record.uid, -1)
 
@@ -295,7 +295,7 @@ class PreemptionSearch:
         assert standing is not None
         self._state.tree.add(candidate.node, standing.charge, FUTURE)
         if self._placeable is not None:
-            self._state.fleet.occupy(standing.places, FUTURE)
+            self._state.fleet.occupy(standing.places, FUTURE, standing.alone)
         if self.guard is not None:
             self.guard.lift(candidate.record.uid, 1)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from queue_manager.engine.alone import Alone
 from queue_manager.engine.configuration import Cell, Limits, PreemptionPolicy, Queue, QueueingStrategy
 from queue_manager.engine.decision import Admission, Reason
 from queue_manager.engine.flavors import Assignment
@@ -33,11 +34,13 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a workload takes in one view: its charge to a queue, and its pods on nodes."""
+    """What a workload takes in one view: its charge to a queue, its pods on nodes, and the domains that its exclusive
+    replicas have for themselves."""
 
     queue: str
     charge: Mapping[Cell, int]
     places: Occupancy = field(default_factory=dict)
+    alone: frozenset[Alone] = frozenset()
 
 
 def charge(tree: QuotaTree, fleet: Fleet, standing: Standing, view: int, sign: int) -> None:
@@ -49,9 +52,9 @@ def charge(tree: QuotaTree, fleet: Fleet, standing: Standing, view: int, sign: i
 
 
 def occupy(fleet: Fleet, standing: Standing, view: int, sign: int) -> None:
-    """Counts the pods of a standing alone."""
+    """Counts the pods of a standing and the domains that it has for itself, without its charge."""
     if standing.places:
-        (fleet.occupy if sign > 0 else fleet.vacate)(standing.places, view)
+        (fleet.occupy if sign > 0 else fleet.vacate)(standing.places, view, standing.alone)
 
 
 @dataclass(eq=False, slots=True)

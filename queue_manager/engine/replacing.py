@@ -8,7 +8,7 @@ place as can be. Pods that are not pinned stay in the domain that their node sel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -21,8 +21,9 @@ from queue_manager.engine.picking import pick
 from queue_manager.engine.placing import flavors_of, forest_of
 from queue_manager.engine.prepared import pod_filter, request_of, shared_request
 from queue_manager.engine.ranks import DomainValues, joined
-from queue_manager.engine.records import Phase, Record
+from queue_manager.engine.records import Phase, Record, occupy
 from queue_manager.engine.replacing_room import Part, ReplacingRoom
+from queue_manager.engine.replicas import taken_domains
 from queue_manager.engine.resize import running_pods
 from queue_manager.engine.slices import layers_of
 from queue_manager.engine.slots import Slot, asked_pod_sets, places_of, slots_of, to_hosts
@@ -43,7 +44,7 @@ def replaced(state: State, uid: str, lost: frozenset[str]) -> Admission | str:
         for view in (NOW, FUTURE):
             standing = record.standing[view]
             if standing is not None:
-                state.fleet.vacate(standing.places, view)
+                occupy(state.fleet, standing, view, -1)
         return _Replacement(state, record, record.admission, lost).find()
     finally:
         state.log.revert(mark)
@@ -175,8 +176,9 @@ class _Replacement:
         if spec.exclusive in keys:
             found.append(_Bracket(("exclusive", slot.index, replica), keys.index(spec.exclusive), moves=True))
         layers = layers_of(keys, own.slices) if own is not None else ()
-        for depth, size in () if isinstance(layers, str) else layers:
-            found.append(_Bracket(("slice", slot.index, depth, slot.rank // size), depth, moves=True))
+        for layer in () if isinstance(layers, str) else layers:
+            key = ("slice", slot.index, layer.depth, slot.rank // layer.size)
+            found.append(_Bracket(key, layer.depth, moves=True))
         if not to_hosts(self._assigned(slot.index)):
             found.append(_Bracket(("domain", slot.index, slot.values), len(keys) - 1))
         return found
@@ -300,7 +302,8 @@ class _Replacement:
             same = (spec.exclusive, spec.pod_priority)
             pod_sets = enumerate(p.pod_set for p in self._ask.pod_sets)
             others = {i for i, p in pod_sets if (p.exclusive, p.pod_priority) == same}
-            taken = _exclusive_domains(self._state, self._record, *same)
+            forest = self._parts[slots[0].index].forest
+            taken = taken_domains(self._state.fleet, (NOW, FUTURE), forest, *same)
         return taken | {
             self._where(slot)[: bracket.depth + 1] for slot in self._slots if slot.index in others and slot not in mine
         }
@@ -382,19 +385,3 @@ class _Replacement:
             for assigned in self._admission.pod_sets
         )
         return replace(self._admission, pod_sets=pod_sets)
-
-
-def _exclusive_domains(state: State, record: Record, level: str, priority: int) -> set[DomainValues]:
-    """Domains of a level in which other workloads have exclusive replicas of a pod priority."""
-    found: set[DomainValues] = set()
-    for other in state.records.values():
-        if other is record or other.admission is None or other.standing[NOW] is None:
-            continue
-        exclusive: Mapping[str, bool] = {
-            p.name: (p.exclusive, p.pod_priority) == (level, priority) for p in other.workload.pod_sets
-        }
-        for assigned in other.admission.pod_sets:
-            if exclusive.get(assigned.name) and level in assigned.levels:
-                depth = assigned.levels.index(level)
-                found |= {run.values[: depth + 1] for run in assigned.domains or ()}
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queue_manager.engine.configuration import PreemptionPolicy
 from queue_manager.engine.nomination import Nomination
-from queue_manager.engine.placing import occupancy_of
+from queue_manager.engine.placing import alone_of, occupancy_of
 from queue_manager.engine.records import Standing, charge
 from queue_manager.engine.state import State
 from queue_manager.engine.tree import FUTURE
@@ -43,7 +43,8 @@ class Reservations:
             else:
                 kept[cell] = max(0, min(amount, left))
         places = occupancy_of(nomination.assignment.prepared.ask, nomination.reserve or {})
-        self.keep(nomination.record.uid, Standing(queue.name, kept, places))
+        alone = alone_of(nomination.scope, nomination.reserve or {})
+        self.keep(nomination.record.uid, Standing(queue.name, kept, places, alone))
 
     def keep(self, uid: str, standing: Standing) -> None:
         """Keeps what a workload would take until the round ends."""

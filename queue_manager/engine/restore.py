@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from queue_manager.engine.alone import Alone
 from queue_manager.engine.ask import Ask, StageSums, ask_of
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Admission, PodSetAssignment
@@ -31,7 +32,12 @@ def count_again(state: State, record: Record) -> None:
     ask = ask_of(record.workload, state.configuration)
     counts = _counts(ask, record.admission)
     state.unplaced.add(record.uid)
-    standing = Standing(record.admission.queue, _charge(ask, record.admission, counts), _places(ask, record, counts))
+    standing = Standing(
+        record.admission.queue,
+        _charge(ask, record.admission, counts),
+        _places(ask, record, counts),
+        _alone(state, record, ask),
+    )
     if record.standing[NOW] == standing and (record.phase is not Phase.ADMITTED or record.standing[FUTURE] == standing):
         return  # a pod bound where it was planned is no news to those who wait
     state.touch(record)
@@ -116,6 +122,32 @@ def _places(ask: Ask, record: Record, counts: Mapping[str, int]) -> Mapping[str,
             if pod_set.name in assigned
         },
     )
+
+
+def _alone(state: State, record: Record, ask: Ask) -> frozenset[Alone]:
+    """The domains that exclusive replicas have for themselves: those admitted, or where nobody planned any (adopted
+    jobs) those where pods are bound."""
+    assert record.admission is not None
+    assigned = {p.name: p for p in record.admission.pod_sets}
+    found: set[Alone] = set()
+    for pod_set in ask.pod_sets:
+        spec, known = pod_set.pod_set, assigned.get(pod_set.name)
+        if known is None or not spec.exclusive:
+            continue
+        levels, paths = known.levels, {domain.values for domain in known.domains or ()}
+        if known.domains is None:
+            flavors = flavors_of(state.configuration, known.flavors)
+            try:
+                forest = forest_of(state.configuration, state.fleet, flavors)
+            except ValueError:
+                continue
+            if forest is not None:
+                bound = record.bound.get(pod_set.name, {})
+                levels, paths = forest.level_keys, {forest.path_of[n] for n in bound if n in forest.path_of}
+        if spec.exclusive in levels:
+            depth = levels.index(spec.exclusive) + 1
+            found.update(Alone(spec.pod_priority, levels[:depth], path[:depth]) for path in paths)
+    return frozenset(found)
 
 
 def _planned(state: State, record: Record, assigned: PodSetAssignment) -> Mapping[str, int] | None:

@@ -7,34 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from queue_manager.engine.fleet import Fleet, Forest, Ints, Mask, PodFilter
+from queue_manager.engine.demand import Demand, Placed
+from queue_manager.engine.fleet import Fleet, Forest, Ints
+from queue_manager.engine.replicas import closed, taken_ranges
 from queue_manager.engine.slices import Layers, capacity
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Demand:
-    """Equal pods to place: `count` of them, `requests` each (`pods` included), on the nodes of a forest that `pods`
-    lets them use. `flavor` is the one with the topology.
-    """
-
-    index: int
-    name: str
-    count: int
-    requests: Mapping[str, int]
-    stages: tuple[int, int]
-    forest: Forest
-    pods: PodFilter
-    mask: Mask
-    flavor: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Pods of a demand on members of its forest; a member is named once."""
-
-    demand: Demand
-    members: Ints
-    counts: Ints
 
 
 @dataclass(slots=True)
@@ -58,6 +34,13 @@ class Room:
         if self.without:
             counts = counts.copy()
             counts[[member for name in self.without if (member := demand.forest.member_of.get(name)) is not None]] = 0
+        counts = self._fitting(demand, counts)
+        if demand.exclusive or demand.distinct is not None:
+            counts = closed(counts, taken_ranges(self.fleet, self.views, demand, self.placed))
+        return counts
+
+    def _fitting(self, demand: Demand, counts: Ints) -> Ints:
+        """What still fits beside the pods that this search has placed."""
         if not self.placed:
             return counts
         self._count()

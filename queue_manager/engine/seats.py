@@ -11,11 +11,9 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
 from queue_manager.engine.configuration import Limits
-from queue_manager.engine.limits import MAX_JOBS, WAITING, WHOLE, LimitHit, Party, share_of
+from queue_manager.engine.limits import MAX_JOBS, WAITING, WHOLE, LimitHit, Party, limits_of
+from queue_manager.engine.shelves import Order
 from queue_manager.engine.undo import UndoLog
-
-Order = tuple[int, int, str]
-"""Place in a queue: smaller stands first; the last element is the uid."""
 
 
 @dataclass(eq=False, slots=True)
@@ -104,7 +102,7 @@ class Seats:
     def _line(self, party: Party) -> Line:
         line = self._lines.get(party)
         if line is None:
-            seats = self._limits.max_jobs if party is WHOLE else share_of(self._limits, party).waiting
+            seats = self._limits.max_jobs if party is WHOLE else limits_of(self._limits, party).waiting
             line = self._lines[party] = Line(seats or 0)
         return line
 

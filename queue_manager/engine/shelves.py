@@ -21,6 +21,8 @@ Lack = tuple[tuple[Cell, int], ...]
 """One cell and amount for each usable flavor of a need."""
 Order = tuple[int, int, str]
 """Negated priority, time queued, uid: smaller stands first."""
+Entry = tuple[Order, int, Shape]
+"""In a heap of groups: the place of the group, how many were pushed before, and its shape."""
 
 
 class Chances:
@@ -77,7 +79,7 @@ class Shelf:
 
     lack: Lack
     kind: tuple[object, ...]
-    heap: list[tuple[Order, Shape]] = field(default_factory=list)
+    heap: list[Entry] = field(default_factory=list)
     greatest: dict[str, int] = field(default_factory=dict)
 
     def is_open(self, node: TreeNode) -> bool:
@@ -110,7 +112,7 @@ class Shelf:
     def first(self, valid: Callable[[Order, Shape], bool]) -> Order | None:
         """The first entry that `valid` accepts; forgets those before it."""
         while self.heap:
-            order, shape = self.heap[0]
+            order, _, shape = self.heap[0]
             if valid(order, shape):
                 return order
             heapq.heappop(self.heap)

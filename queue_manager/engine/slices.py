@@ -12,14 +12,15 @@ from queue_manager.engine.workload import SliceLayer
 
 
 class Layer(NamedTuple):
-    """Slices of `size` pods at the level `depth` of a forest."""
+    """Slices of `size` pods at the level `depth` of a forest; `single`: a domain holds one of them at most."""
 
     depth: int
     size: int
+    single: bool = False
 
 
 Layers = tuple[Layer, ...]
-"""Outermost first: depths grow, each size divides the one before."""
+"""Outermost first: depths do not shrink, each size divides the one before."""
 
 
 def layers_of(keys: Sequence[str], wanted: Sequence[SliceLayer], depth: int = 0) -> Layers | str:
@@ -49,6 +50,8 @@ def capacity(forest: Forest, counts: Ints, layers: Layers) -> Ints:
         if not len(level.starts):
             return np.zeros(0, dtype=np.int64)
         room = np.add.reduceat(room, np.searchsorted(starts, level.starts)) // layer.size * layer.size
+        if layer.single:
+            np.minimum(room, layer.size, out=room)
         starts = level.starts
     return room
 

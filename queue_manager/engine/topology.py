@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from queue_manager.engine.demand import Demand, Placed
 from queue_manager.engine.fleet import Fleet, Forest, Ints
-from queue_manager.engine.picking import Descent, pick_first, pick_in, shortened
-from queue_manager.engine.room import Demand, Gauge, Placed, Room
-from queue_manager.engine.slices import layers_of, whole
+from queue_manager.engine.picking import Descent, pick_first, pick_in, pick_ones, shortened
+from queue_manager.engine.replicas import layers_for
+from queue_manager.engine.room import Gauge, Room
+from queue_manager.engine.slices import whole
 from queue_manager.engine.workload import TopologyMode, TopologyRequest
 
 
@@ -142,7 +144,8 @@ class Placement:
         rooms: list[dict[tuple[str, ...], int]] = []
         misfit: Misfit | None = None
         for demand in ranked:
-            gauge = Gauge.of(demand, self._room.counts(demand), ())
+            layers = layers_for(demand, (), 0, depth, depth + 1)
+            gauge = Gauge.of(demand, self._room.counts(demand), () if isinstance(layers, str) else layers)
             sums, start = gauge.sums(depth, _run(demand.forest, within))
             values = demand.forest.levels[depth].values
             room = {values[start + i]: int(total) for i, total in enumerate(sums.tolist())}
@@ -218,10 +221,14 @@ class Placement:
         if depth == NO_SUCH_LEVEL:
             assert request is not None
             return no_level(demand, request.level)
-        layers = layers_of(forest.level_keys, request.slices if request is not None else (), depth or 0)
+        required = request is not None and request.mode is TopologyMode.REQUIRED and depth is not None
+        one_domain = depth if required and depth is not None else top - 1
+        slices = request.slices if request is not None else ()
+        layers = layers_for(demand, slices, depth or 0, one_domain, top)
         if isinstance(layers, str):
             return Misfit(demand, request.level if request is not None else "", (), 0, demand.count, layers)
-        layers = tuple(layer for layer in layers if layer.depth >= top)
+        if depth is not None and layers:
+            depth = min(depth, layers[0].depth)
         run = _run(forest, within)
         gauge = Gauge.of(demand, self._room.counts(demand), layers)
         if depth is not None and request is not None:
@@ -268,7 +275,10 @@ class Placement:
     def _descend(self, demand: Demand, gauge: Gauge, runs: list[tuple[int, int]], depth: int) -> None:
         """Takes members in chosen runs, in as few domains of each level as can be."""
         need = whole(demand.count, gauge.layers)
-        found = Descent.of(gauge.forest, gauge.counts, gauge.layers).members(runs, depth, need)
+        even = demand.forest.level_of(demand.balanced)
+        found = Descent.of(gauge.forest, gauge.counts, gauge.layers, -1 if even is None else even).members(
+            runs, depth, need
+        )
         self._take(demand, shortened(found, need - demand.count))
 
     def _scatter(self, demand: Demand, gauge: Gauge) -> None:
@@ -282,7 +292,9 @@ class Placement:
         outer, need = layers[0], whole(demand.count, layers)
         level = forest.levels[outer.depth]
         room, _ = gauge.sums(outer.depth, (0, len(forest.names)))
-        units = pick_in(self._by_gap(gauge, outer.depth - 1, room), room // outer.size, need // outer.size)
+        size = np.add.reduceat(gauge.counts, level.starts) if outer.single else room
+        pick_some = pick_ones if outer.single else pick_in
+        units = pick_some(self._by_gap(gauge, outer.depth - 1, size), room // outer.size, need // outer.size)
         descent = Descent.of(forest, gauge.counts, layers)
         found: list[tuple[int, int]] = []
         for index, slices in units:

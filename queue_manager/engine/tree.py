@@ -18,9 +18,7 @@ from queue_manager.engine.undo import UndoLog
 
 NOW, FUTURE, EMPTY = 0, 1, 2
 Charge = Mapping[Cell, int]
-
-
-Known = dict[Cell, dict["TreeNode", int]]
+Available = dict[Cell, dict["TreeNode", int]]
 
 
 class TreeNode:
@@ -60,7 +58,7 @@ class TreeNode:
         self.local: dict[Cell, int] = {}
         self.usage: list[dict[Cell, int]] = [{}, {}, {}]
         # Of a root: what `available` found in each view, by cell and node.
-        self.known: list[Known] = [{}, {}, {}]
+        self.known: list[Available] = [{}, {}, {}]
         # Of a root: what `shares.lendable` found, by node.
         self.lendable: dict[TreeNode, dict[str, int]] = {}
 
@@ -162,11 +160,11 @@ class QuotaTree:
     def __init__(self, configuration: Configuration, log: UndoLog) -> None:
         self._log = log
         self.cohorts = {
-            name: TreeNode(name, False, cells_of(c.resource_groups), c.weight_milli)
+            name: TreeNode(name, False, quotas_of(c.resource_groups), c.weight_milli)
             for name, c in configuration.cohorts.items()
         }
         self.queues = {
-            name: TreeNode(name, True, cells_of(q.resource_groups), q.weight_milli)
+            name: TreeNode(name, True, quotas_of(q.resource_groups), q.weight_milli)
             for name, q in configuration.queues.items()
         }
         self.moved: set[TreeNode] = set()
@@ -336,7 +334,7 @@ def _sole_source(node: TreeNode, queue: TreeNode, cell: Cell, view: int) -> Tree
     return node
 
 
-def cells_of(groups: Iterable[ResourceGroup]) -> dict[Cell, CellQuota]:
+def quotas_of(groups: Iterable[ResourceGroup]) -> dict[Cell, CellQuota]:
     """The quota of each cell of some resource groups."""
     return {
         Cell(flavor.flavor, resource): quota

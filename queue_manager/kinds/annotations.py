@@ -49,14 +49,11 @@ JOB_SET_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 """JobSet's own, on a JobSet or on the Job template of a replicated job."""
 EXCLUSIVE_KEYS = (EXCLUSIVE_TOPOLOGY, JOB_SET_EXCLUSIVE)
 BALANCED = PREFIX + "balanced"
-OTHERS = tuple(
-    PREFIX + name
-    for name in ("state", "message", "user", "user-groups", "checkpointed-at", "pod-group", "pod-group-size")
-)
+OTHERS = tuple(PREFIX + name for name in ("state", "message", "user", "user-groups", "pod-group", "pod-group-size"))
 OWN = (PLACEMENT, OVERRIDES, ORIGINAL, REBUILT)
 KNOWN = (
     *(*TOPOLOGY_KEYS, SLICE_TOPOLOGY, SLICE_SIZE, PODSET_GROUP, PODSET_GROUP_TOPOLOGY, MIN_COUNT, MAX_RUN_TIME),
-    *(ELASTIC, SPREAD_TOPOLOGY, EXCLUSIVE_TOPOLOGY, BALANCED, *OTHERS, *OWN),
+    *(CHECKPOINTED_AT, ELASTIC, SPREAD_TOPOLOGY, EXCLUSIVE_TOPOLOGY, BALANCED, *OTHERS, *OWN),
 )
 KNOWN_LABELS = (QUEUE_LABEL, PRIORITY_CLASS_LABEL, MANAGED_LABEL, PREFIX + "pod-group")
 

@@ -108,8 +108,7 @@ def resolve(
     groups: tuple[Grouping, ...] = (),
 ) -> Resolved:
     """Pod sets and pod groups of a JobSet spec, one gang of all without `groups`; `wishes` are those of the whole job,
-    `inputs` objects it was made
-    from. Raises Unresolvable."""
+    `inputs` objects it was made from. Raises Unresolvable."""
     jobs = replicated_jobs(spec)
     groups = groups or (Grouping(GROUP, tuple(job.name for job in jobs), Terms(), 0),)
     spans = stages.intervals({job.name: job.depends_on for job in jobs}, spec["replicatedJobs"].path)

@@ -109,7 +109,7 @@ class WorkloadReader:
 
     def _queue(self, namespace: str, name: str, labels: Mapping[str, str]) -> tuple[str, str]:
         """The queue that a workload names, or what is wrong. A queue of the project may be named itself."""
-        local = self._compiled.local_queues.get((namespace, name))
+        local = self._compiled.configuration.local_queues.get(f"{namespace}/{name}")
         queues = self._compiled.configuration.queues
         if local is not None:
             return (local.queue, "") if local.queue in queues else ("", f"there is no queue {local.queue!r}")
@@ -183,7 +183,7 @@ class WorkloadReader:
 
 def topology_request(wish: View) -> TopologyRequest | None:
     """A pod set's `topologyRequest`."""
-    layers = slices_of(wish)
+    layers = slice_layers(wish)
     for key, mode in (("required", TopologyMode.REQUIRED), ("preferred", TopologyMode.PREFERRED)):
         if wish[key].text():
             return TopologyRequest(mode, wish[key].text(), layers)
@@ -192,7 +192,7 @@ def topology_request(wish: View) -> TopologyRequest | None:
     return None
 
 
-def slices_of(wish: View) -> tuple[SliceLayer, ...]:
+def slice_layers(wish: View) -> tuple[SliceLayer, ...]:
     """The slices of a pod set, the outermost layer first; a size of 0 is one that is not given."""
     layers = tuple(
         SliceLayer(item["topology"].text(), item["size"].count(0))

@@ -32,12 +32,17 @@ def catalogue_of(compiled: Compiled) -> Catalogue:
     """What a compiled configuration knows."""
     topologies = compiled.configuration.topologies.values()
     return Catalogue(
-        local_queues=frozenset(compiled.local_queues),
+        local_queues=frozenset(map(_parts, compiled.configuration.local_queues)),
         queues=frozenset(compiled.configuration.queues),
         topology_levels=frozenset(level for topology in topologies for level in topology.levels),
         priority_classes=frozenset(compiled.priority_classes),
         submitters=compiled.settings.trusted_submitters,
     )
+
+
+def _parts(key: str) -> tuple[str, str]:
+    namespace, _, name = key.partition("/")
+    return namespace, name
 
 
 def no_catalogue() -> Catalogue | None:

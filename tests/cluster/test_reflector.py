@@ -220,6 +220,36 @@ async def test_a_collection_that_comes_late_and_goes_again(clock: VirtualClock) 
         assert not reflector.available
 
 
+async def test_what_we_may_not_read_counts_as_absent_where_it_is_optional(clock: VirtualClock) -> None:
+    cluster = SimulatedCluster(clock)
+    await cluster.create(CONFIG_MAPS, "default", config_map("a"))
+
+    class Guarded:
+        """Grants the right to read later."""
+
+        granted = False
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(cluster, name)
+
+        async def list(self, resource: Resource, query: Query, token: str = "") -> Any:
+            if not self.granted:
+                raise ApiError(403, "Forbidden", "configmaps is forbidden")
+            return await cluster.list(resource, query, token)
+
+    guarded: Any = Guarded()
+    optional = Reflector(guarded, CONFIG_MAPS, clock=clock, random=Random(1), optional=True)
+    needed = Reflector(guarded, CONFIG_MAPS, clock=clock, random=Random(1))
+    async with reflecting(optional), reflecting(needed):
+        await clock.advance(300)
+        assert optional.synced.is_set()
+        assert (names(optional), optional.lag <= 60) == ([], True)
+        assert not needed.synced.is_set()
+        guarded.granted = True
+        await clock.advance(60)
+        assert names(optional) == names(needed) == ["a"]
+
+
 async def test_projection_and_indexes(clock: VirtualClock) -> None:
     cluster = SimulatedCluster(clock)
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "owner-uid", "controller": True}

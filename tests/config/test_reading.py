@@ -18,9 +18,9 @@ from queue_manager.engine.configuration import (
     FairSharing,
     FlavorFungibility,
     Limits,
+    PartyLimits,
     PreemptionPolicy,
     QueueingStrategy,
-    Share,
     Starvation,
     StopPolicy,
 )
@@ -66,10 +66,10 @@ def test_example_is_valid_and_compiles():
     assert configuration.queues["research/vision"].namespace_selector == ()
     assert configuration.queues["research/vision"].stop_policy is StopPolicy.HOLD
     assert queue.inactive == ""
-    share = Share(running=4, resources={"nvidia.com/gpu": 16})
+    share = PartyLimits(running=4, resources={"nvidia.com/gpu": 16})
     assert queue.limits == Limits(max_jobs=100, per_user=share, min_run_time=90 * MINUTE)
 
-    assert compiled.local_queues["team-nlp", "default"].queue == "nlp"
+    assert compiled.configuration.local_queues["team-nlp/default"].queue == "nlp"
     urgent = compiled.priority_classes["urgent"]
     assert (urgent.value, urgent.may_preempt, urgent.preemptible, urgent.min_run_time) == (
         1000,
@@ -113,7 +113,7 @@ def test_kueue_objects_are_translated_and_losses_are_said():
     assert queues["team-b"].checks == (AdmissionCheck("dataset", ("spot",)), AdmissionCheck("licence"))
     assert compiled.configuration.cohorts["team-a"].parent == "all"
     assert compiled.configuration.cohorts["all"].parent == ""
-    assert compiled.local_queues["a", "main"].stop_policy is StopPolicy.HOLD
+    assert compiled.configuration.local_queues["a/main"].stop_policy is StopPolicy.HOLD
     assert compiled.priority_classes["high"].value == 10000
     assert compiled.settings.ready_timeout == 5 * MINUTE
     assert compiled.settings.recovery_timeout == 3 * MINUTE

@@ -21,6 +21,7 @@
       - submit: {a: {queue: nlp, priority: 5, pods: 4, gpu: 8, required: rack}, b: {sets: {init: {stages: [0, 0]}}},
                  c: {queue: nlp, devices: {h100.nvidia.com: 1}, claims: {nic: {roce: 1}}, backed: {gpu: h100}}}
       - submit: {c: {queue: nlp, pods: 4, gpu: 1, required: rack, slices: {host: 2}, ports: [8471]}}
+      - submit: {d: {queue: nlp, pods: 8, replica: 2, exclusive: rack, podPriority: 5, spread: zone or {own: zone}}}
       - submit: {d: {groups: {g: {policy: basic, minimum: 2, required: block, sets: {
                         lead: {group: crew, groupRequired: rack, required: host}, work: {group: crew}}}}}}
       - plan: {admitted: [a], resized: [e], evicted: {b: a}, waiting: {c: WaitingForQuota}, says: {c: "1 gpu short"}}
@@ -65,13 +66,13 @@ from queue_manager.engine.configuration import (
     Limits,
     LocalQueue,
     Node,
+    PartyLimits,
     Policies,
     Preemption,
     PreemptionPolicy,
     Queue,
     QueueingStrategy,
     ResourceGroup,
-    Share,
     Starvation,
     StopPolicy,
     Topology,
@@ -85,6 +86,7 @@ from queue_manager.engine.resize import owner_uid
 from queue_manager.engine.resources import ResourceRules, Transformation
 from queue_manager.engine.tree import NOW
 from queue_manager.engine.workload import (
+    Apart,
     Devices,
     GroupPolicy,
     PodGroup,
@@ -106,7 +108,7 @@ START = 1_000_000
 """Microseconds at which every scenario begins."""
 POD_SET_KEYS = (
     *("pods", "min", "stages", "reclaimed", "selector", "affinity", "tolerations", "group", "node", "elastic"),
-    *("slices", "ports", "groupRequired"),
+    *("slices", "ports", "groupRequired", "replica", "exclusive", "spread", "podPriority", "balanced"),
 )
 DEVICE_KEYS = ("devices", "claims", "backed")
 TOPOLOGY = {mode.value: mode for mode in TopologyMode}
@@ -169,9 +171,9 @@ def duration(text: str | None) -> int:
 
 
 def limits(data: Data) -> Limits:
-    def share(found: Data) -> Share:
+    def share(found: Data) -> PartyLimits:
         amounts = {resource: parse(resource, amount) for resource, amount in found.get("resources", {}).items()}
-        return Share(found.get("running"), found.get("waiting"), amounts)
+        return PartyLimits(found.get("running"), found.get("waiting"), amounts)
 
     return Limits(
         data.get("maxJobs"),
@@ -247,7 +249,7 @@ def topology_of(data: Data) -> TopologyRequest | None:
     layers = tuple(SliceLayer(level, size) for level, size in data.get("slices", {}).items())
     for key, mode in TOPOLOGY.items():
         if key in data:
-            return TopologyRequest(mode, data[key] or "", layers)
+            return TopologyRequest(mode, data[key] or "", layers, data.get("balanced", False))
     return TopologyRequest(TopologyMode.UNCONSTRAINED, "", layers) if layers else None
 
 
@@ -275,8 +277,17 @@ def pod_set(name: str, data: Data) -> PodSet:
             data.get("backed", {}),
         ),
         elastic=data.get("elastic", False),
+        replica_size=data.get("replica", 0),
+        distinct=apart(name, data["spread"]) if "spread" in data else None,
+        exclusive=data.get("exclusive", ""),
+        pod_priority=data.get("podPriority", 0),
         group_topology=topology_of({"required": data["groupRequired"]}) if "groupRequired" in data else None,
     )
+
+
+def apart(name: str, data: str | Data) -> Apart:
+    """A level for the replicas of all pod sets that say so, or {own: level} for those of this one."""
+    return Apart(data) if isinstance(data, str) else Apart(data["own"], name)
 
 
 def pod_group(name: str, data: Data) -> PodGroup:

@@ -15,16 +15,16 @@ from queue_manager.engine.configuration import (
     Flavor,
     FlavorQuotas,
     Limits,
+    PartyLimits,
     Preemption,
     PreemptionPolicy,
     Queue,
     QueueingStrategy,
     ResourceGroup,
-    Share,
 )
 from queue_manager.engine.decision import Reason
 from queue_manager.engine.engine import Engine
-from queue_manager.engine.limits import parties_of, share_of
+from queue_manager.engine.limits import limits_of, parties_of
 from queue_manager.engine.records import Phase, QueueState
 from queue_manager.engine.tree import FUTURE, NOW
 from tests.engine.generate import copy_of, over, snapshot
@@ -40,9 +40,9 @@ def busy(seed: int) -> tuple[Engine, random.Random]:
     """Two queues with limits of all sorts, drawn by the seed."""
     rng = random.Random(seed)
 
-    def share() -> Share:
+    def share() -> PartyLimits:
         resources = {"gpu": rng.randint(2, 6)} if rng.random() < 0.4 else {}
-        return Share(rng.choice([None, None, 1, 2]), rng.choice([None, None, 1, 2]), resources)
+        return PartyLimits(rng.choice([None, None, 1, 2]), rng.choice([None, None, 1, 2]), resources)
 
     group = ResourceGroup(
         ("gpu",), (FlavorQuotas("a", {"gpu": CellQuota(4)}), FlavorQuotas("b", {"gpu": CellQuota(4)}))
@@ -105,7 +105,7 @@ def counted(engine: Engine, queue: QueueState) -> None:
                 waiting[party] = waiting.get(party, 0) + 1
     limits = queue.limits
     for party, number in running.items():
-        share = share_of(limits, party)
+        share = limits_of(limits, party)
         assert share.running is None or number <= share.running
         assert gpus[party] <= share.resources.get("gpu", 99)
     for party, number in waiting.items():
@@ -114,7 +114,7 @@ def counted(engine: Engine, queue: QueueState) -> None:
                 limits.max_jobs, running.get(party, 0)
             )
         else:
-            most = share_of(limits, party).waiting
+            most = limits_of(limits, party).waiting
             assert most is None or number <= most
     if queue.tally is not None:
         assert queue.tally.running == running

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queue_manager.engine.configuration import Node
+from queue_manager.engine.demand import Demand
 from queue_manager.engine.fleet import Fleet, PodFilter
-from queue_manager.engine.room import Demand
 from queue_manager.engine.topology import Misfit, Placement, Places, Scope
 from queue_manager.engine.tree import FUTURE, NOW
 from queue_manager.engine.undo import UndoLog

@@ -1,0 +1,55 @@
+"""What one search has to place: equal pods, and where it has put them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from queue_manager.engine.alone import Alone
+from queue_manager.engine.fleet import Forest, Ints, Mask, PodFilter
+from queue_manager.engine.workload import Apart
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """Equal pods to place: `count` of them, `requests` each (`pods` included), on the nodes of a forest that `pods`
+    lets them use. `flavor` is the one with the topology.
+
+    For `replica_size`, `distinct`, `exclusive` and `pod_priority` see `PodSet`; domains that are `spared` are the
+    replica's own, though taken. `balanced` is the level whose domains take equal parts, "" for none.
+    """
+
+    index: int
+    name: str
+    count: int
+    requests: Mapping[str, int]
+    stages: tuple[int, int]
+    forest: Forest
+    pods: PodFilter
+    mask: Mask
+    flavor: str = ""
+    replica_size: int = 0
+    distinct: Apart | None = None
+    exclusive: str = ""
+    pod_priority: int = 0
+    spared: frozenset[Alone] = frozenset()
+    balanced: str = ""
+
+    @property
+    def in_replica(self) -> int:
+        """Pods of a replica."""
+        return min(self.replica_size or self.count, self.count)
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas the pods are."""
+        return -(-self.count // self.in_replica) if self.count else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Pods of a demand on members of its forest; a member is named once."""
+
+    demand: Demand
+    members: Ints
+    counts: Ints
