@@ -24,7 +24,8 @@ from queue_manager.engine.configuration import (
 from queue_manager.engine.demand import Demand
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.fleet import Fleet, PodFilter
-from queue_manager.engine.topology import Misfit, Placement, Scope
+from queue_manager.engine.scopes import Misfit, Scope
+from queue_manager.engine.topology import Placement
 from queue_manager.engine.tree import FUTURE
 from queue_manager.engine.undo import UndoLog
 from queue_manager.engine.workload import PodGroup, PodSet, TopologyMode, TopologyRequest, Workload

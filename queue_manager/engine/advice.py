@@ -8,8 +8,8 @@ import numpy as np
 
 from queue_manager.engine.clearing import held
 from queue_manager.engine.demand import Demand
+from queue_manager.engine.scopes import Misfit
 from queue_manager.engine.state import State
-from queue_manager.engine.topology import Misfit
 from queue_manager.engine.tree import EMPTY, FUTURE
 
 

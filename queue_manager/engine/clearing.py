@@ -12,7 +12,7 @@ from queue_manager.engine.demand import Demand
 from queue_manager.engine.fleet import Fleet
 from queue_manager.engine.nomination import Victim
 from queue_manager.engine.records import Record
-from queue_manager.engine.topology import Scope
+from queue_manager.engine.scopes import Scope
 from queue_manager.engine.tree import EMPTY, FUTURE
 from queue_manager.engine.workload import TopologyMode
 

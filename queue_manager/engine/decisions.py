@@ -26,9 +26,9 @@ from queue_manager.engine.nomination import Nomination, Victim
 from queue_manager.engine.pending import Group, Parked
 from queue_manager.engine.placing import pod_set_assignment
 from queue_manager.engine.records import Phase, Planned, Record, Standing
+from queue_manager.engine.scopes import Places
 from queue_manager.engine.state import State
 from queue_manager.engine.told import Told
-from queue_manager.engine.topology import Places
 from queue_manager.engine.tree import FUTURE, NOW, TreeNode
 
 Before = tuple[Admission, Planned, Standing]

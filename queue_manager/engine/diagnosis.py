@@ -17,8 +17,8 @@ from queue_manager.engine.nomination import Nomination, usable
 from queue_manager.engine.prepared import Prepared
 from queue_manager.engine.records import Record
 from queue_manager.engine.replicas import own_levels
+from queue_manager.engine.scopes import Misfit
 from queue_manager.engine.state import State
-from queue_manager.engine.topology import Misfit
 from queue_manager.engine.tree import EMPTY, FUTURE, NOW, Shortage, TreeNode
 
 MOST_GRANTS = 8

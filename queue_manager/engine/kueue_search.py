@@ -16,8 +16,8 @@ from queue_manager.engine.configuration import HOSTNAME
 from queue_manager.engine.demand import Demand
 from queue_manager.engine.fleet import Amounts, Fleet, Forest, Ints, PodFilter
 from queue_manager.engine.picking import shortened
+from queue_manager.engine.scopes import Misfit, Places, Scope, no_level
 from queue_manager.engine.slices import layers_of
-from queue_manager.engine.topology import Misfit, Places, Scope, no_level
 from queue_manager.engine.tree import EMPTY
 from queue_manager.engine.workload import SliceLayer, Toleration, TopologyMode, TopologyRequest
 

@@ -14,8 +14,8 @@ from queue_manager.engine.prepared import pod_filter
 from queue_manager.engine.quantities import show
 from queue_manager.engine.records import QueueState
 from queue_manager.engine.replicas import own_levels
+from queue_manager.engine.scopes import Misfit
 from queue_manager.engine.state import State
-from queue_manager.engine.topology import Misfit
 from queue_manager.engine.tree import FUTURE, Shortage, TreeNode
 
 MOST_HOLDERS = 10

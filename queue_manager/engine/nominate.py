@@ -16,8 +16,8 @@ from queue_manager.engine.placing import alone_of, build_scope, find_places, occ
 from queue_manager.engine.preemption import PreemptionSearch
 from queue_manager.engine.prepared import Prepared
 from queue_manager.engine.records import Phase, Record, Standing
+from queue_manager.engine.scopes import Misfit, Places, Scope
 from queue_manager.engine.state import State
-from queue_manager.engine.topology import Misfit, Places, Scope
 from queue_manager.engine.tree import EMPTY, FUTURE, NOW, Charge
 
 

@@ -9,7 +9,7 @@ from queue_manager.engine.flavors import Assignment, Mode
 from queue_manager.engine.holds import StarvingHold
 from queue_manager.engine.limits import LimitHit
 from queue_manager.engine.records import Record
-from queue_manager.engine.topology import Misfit, Places, Scope
+from queue_manager.engine.scopes import Misfit, Places, Scope
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,9 @@ from queue_manager.engine.prepared import (
 )
 from queue_manager.engine.ranks import by_rank, is_pinned, shared_domain
 from queue_manager.engine.replicas import alone_in
+from queue_manager.engine.scopes import Misfit, Places, Scope
 from queue_manager.engine.state import State
-from queue_manager.engine.topology import Misfit, Placement, Places, Scope
+from queue_manager.engine.topology import Placement
 from queue_manager.engine.tree import EMPTY, NOW
 from queue_manager.engine.workload import TopologyMode, TopologyRequest
 

@@ -72,6 +72,17 @@ class Room:
                 left = here if left is None else min(left, here)
         return max(0, left or 0)
 
+    def state(self) -> tuple[object, ...]:
+        """What this search has taken: where it is equal, equal pods fit."""
+        self._count()
+        used = []
+        for name, stages in sorted(self._used.items()):
+            amounts = tuple(tuple(sorted((r, n) for r, n in stage.items() if n)) for stage in stages)
+            if any(amounts):
+                used.append((name, amounts))
+        apart = (one for one in self.placed if one.demand.exclusive or one.demand.distinct is not None)
+        return tuple(used), tuple((one.demand.index, *one.members.tolist()) for one in apart)
+
     def give_back(self, mark: int) -> None:
         """Takes everything back that was placed since `placed` was so long."""
         while len(self.placed) > mark:

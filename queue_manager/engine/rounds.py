@@ -21,8 +21,8 @@ from queue_manager.engine.order import ClassicalOrder, RoundOrder, TreeOrder
 from queue_manager.engine.outside import drained_by
 from queue_manager.engine.records import Phase, Record
 from queue_manager.engine.reservations import Reservations
+from queue_manager.engine.scopes import Misfit, Places
 from queue_manager.engine.state import State
-from queue_manager.engine.topology import Misfit, Places
 from queue_manager.engine.tree import FUTURE, NOW
 
 MOST_RESUMED = 6

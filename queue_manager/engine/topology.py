@@ -9,56 +9,18 @@ pod needs one node.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from queue_manager.engine.demand import Demand, Placed
+from queue_manager.engine.exact import Exact
 from queue_manager.engine.fleet import Fleet, Forest, Ints
 from queue_manager.engine.picking import Descent, pick_first, pick_in, pick_ones, shortened
 from queue_manager.engine.replicas import layers_for
 from queue_manager.engine.room import Gauge, Room
+from queue_manager.engine.scopes import Domain, Misfit, Places, Scope, no_level, run_of
 from queue_manager.engine.slices import whole
 from queue_manager.engine.workload import TopologyMode, TopologyRequest
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Scope:
-    """A bracket around what must (or should) lie in one domain."""
-
-    request: TopologyRequest | None
-    parts: tuple[Scope | Demand, ...]
-
-    def demands(self) -> list[Demand]:
-        """All demands inside, in order."""
-        found: list[Demand] = []
-        for part in self.parts:
-            found.extend([part] if isinstance(part, Demand) else part.demands())
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """One domain, by the values of its level and the wider ones."""
-
-    level_keys: tuple[str, ...]
-    values: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Misfit:
-    """Why pods could not be placed: at most `best` of `wanted` fit, in domain `values` of `level` ("" is anywhere)."""
-
-    demand: Demand
-    level: str
-    values: tuple[str, ...]
-    best: int
-    wanted: int
-    note: str = ""
-
-
-Places = dict[int, dict[str, int]]
-"""Index of pod set -> node -> number of pods."""
 
 
 class Placement:
@@ -69,6 +31,7 @@ class Placement:
         self, fleet: Fleet, views: Sequence[int], demands: Sequence[Demand], without: frozenset[str] = frozenset()
     ) -> None:
         self._room = Room(fleet, views, sorted({demand.stages[0] for demand in demands}), without)
+        self._exact = Exact(self._room)
 
     def place(self, scope: Scope) -> Places | Misfit:
         """Places everything in a scope, or says what does not fit."""
@@ -146,7 +109,7 @@ class Placement:
         for demand in ranked:
             layers = layers_for(demand, (), 0, depth, depth + 1)
             gauge = Gauge.of(demand, self._room.counts(demand), () if isinstance(layers, str) else layers)
-            sums, start = gauge.sums(depth, _run(demand.forest, within))
+            sums, start = gauge.sums(depth, run_of(demand.forest, within))
             values = demand.forest.levels[depth].values
             room = {values[start + i]: int(total) for i, total in enumerate(sums.tolist())}
             if not any(total >= demand.count for total in room.values()) and misfit is None:
@@ -165,7 +128,8 @@ class Placement:
         return fitting, misfit
 
     def _parts(self, scope: Scope, within: Domain | None) -> Misfit | None:
-        """Places the parts one after another; if that fails, in other orders. Leaves nothing behind on failure."""
+        """Places the parts one after another; if that fails, in other orders, at last in every way if they are few.
+        Leaves nothing behind on failure."""
         misfit: Misfit | None = None
         mark = len(self._room.placed)
         by_size = sorted(scope.parts, key=_size)
@@ -175,7 +139,11 @@ class Placement:
                 return None
             misfit = misfit or failed
             self._room.give_back(mark)
-        return self._leader_anywhere(scope, by_size, within, misfit) if misfit is not None else None
+        if misfit is not None:
+            misfit = self._leader_anywhere(scope, by_size, within, misfit)
+        if misfit is not None and len(scope.demands()) > 1 and self._exact.place(scope, within):
+            return None
+        return misfit
 
     def _in_order(self, scope: Scope, order: Sequence[Scope | Demand], within: Domain | None) -> Misfit | None:
         for part in order:
@@ -194,7 +162,7 @@ class Placement:
         workers = others[0]
         if not isinstance(workers, Demand) or workers.forest is not leader.forest:
             return misfit
-        first, last = _run(leader.forest, within)
+        first, last = run_of(leader.forest, within)
         before, mark = self._room.counts(workers), len(self._room.placed)
         costs: list[tuple[int, int]] = []
         for member in np.flatnonzero(self._room.counts(leader)[first:last]).tolist():
@@ -229,7 +197,7 @@ class Placement:
             return Misfit(demand, request.level if request is not None else "", (), 0, demand.count, layers)
         if depth is not None and layers:
             depth = min(depth, layers[0].depth)
-        run = _run(forest, within)
+        run = run_of(forest, within)
         gauge = Gauge.of(demand, self._room.counts(demand), layers)
         if depth is not None and request is not None:
             return self._together(demand, gauge, run, depth, within, request)
@@ -324,15 +292,6 @@ class Placement:
 NO_SUCH_LEVEL = -2
 
 
-def _run(forest: Forest, within: Domain | None) -> tuple[int, int]:
-    """The members of a forest that lie in a domain, as a range."""
-    if within is None or not within.values:
-        return 0, len(forest.names)
-    level = forest.levels[len(within.values) - 1]
-    index = level.index.get(within.values) if within.level_keys == forest.level_keys else None
-    return (0, 0) if index is None else (int(level.starts[index]), int(level.ends[index]))
-
-
 def _size(part: Scope | Demand) -> tuple[int, int]:
     demands = [part] if isinstance(part, Demand) else part.demands()
     return sum(demand.count for demand in demands), demands[0].index if demands else 0
@@ -347,11 +306,6 @@ def _inner_depth(forest: Forest, within: Domain | None, request: TopologyRequest
     if depth is None:
         return NO_SUCH_LEVEL
     return None if within is not None and depth < len(within.values) else depth
-
-
-def no_level(demand: Demand, level: str) -> Misfit:
-    """The request names a level that the topology does not have."""
-    return Misfit(demand, level, (), 0, demand.count, f"the topology has no level {level}")
 
 
 def _best_of(demand: Demand, depth: int, sums: Ints, start: int) -> Misfit:

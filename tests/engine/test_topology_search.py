@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from queue_manager.engine.configuration import Node
 from queue_manager.engine.demand import Demand
 from queue_manager.engine.fleet import Fleet, PodFilter
-from queue_manager.engine.topology import Misfit, Placement, Places, Scope
+from queue_manager.engine.scopes import Misfit, Places, Scope
+from queue_manager.engine.topology import Placement
 from queue_manager.engine.tree import FUTURE, NOW
 from queue_manager.engine.undo import UndoLog
 from queue_manager.engine.workload import SliceLayer, TopologyMode, TopologyRequest
@@ -34,7 +35,7 @@ class Tree:
         for i in order or range(len(paths)):
             zone, rack, host = paths[i]
             labels = {"zone": zone, "rack": rack, "host": host}
-            fleet.upsert(Node(host, labels, {"gpu": self.nodes[paths[i]], "pods": 10}))
+            fleet.upsert(Node(host, labels, {"gpu": self.nodes[paths[i]], "pods": 100}))
         return fleet
 
 

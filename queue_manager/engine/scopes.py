@@ -1,0 +1,62 @@
+"""Brackets around what has to lie together, and what a search for places answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from queue_manager.engine.demand import Demand
+from queue_manager.engine.fleet import Forest
+from queue_manager.engine.workload import TopologyRequest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scope:
+    """A bracket around what must (or should) lie in one domain."""
+
+    request: TopologyRequest | None
+    parts: tuple[Scope | Demand, ...]
+
+    def demands(self) -> list[Demand]:
+        """All demands inside, in order."""
+        found: list[Demand] = []
+        for part in self.parts:
+            found.extend([part] if isinstance(part, Demand) else part.demands())
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """One domain, by the values of its level and the wider ones."""
+
+    level_keys: tuple[str, ...]
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why pods could not be placed: at most `best` of `wanted` fit, in domain `values` of `level` ("" is anywhere)."""
+
+    demand: Demand
+    level: str
+    values: tuple[str, ...]
+    best: int
+    wanted: int
+    note: str = ""
+
+
+Places = dict[int, dict[str, int]]
+"""Index of pod set -> node -> number of pods."""
+
+
+def run_of(forest: Forest, within: Domain | None) -> tuple[int, int]:
+    """The members of a forest that lie in a domain, as a range."""
+    if within is None or not within.values:
+        return 0, len(forest.names)
+    level = forest.levels[len(within.values) - 1]
+    index = level.index.get(within.values) if within.level_keys == forest.level_keys else None
+    return (0, 0) if index is None else (int(level.starts[index]), int(level.ends[index]))
+
+
+def no_level(demand: Demand, level: str) -> Misfit:
+    """The request names a level that the topology does not have."""
+    return Misfit(demand, level, (), 0, demand.count, f"the topology has no level {level}")
