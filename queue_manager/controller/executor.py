@@ -36,6 +36,8 @@ log = structlog.get_logger(__name__)
 PARALLEL_WRITES = 64
 MOST_STEPS = 12
 MOST_REPAIRS = 3
+SETTLE_DOWN = 1.0
+"""Seconds that a job which was started without its placement stays suspended at least."""
 
 
 @dataclass
@@ -59,6 +61,7 @@ class Executors:
         self._clock = clock
         self._random = random
         self._pending: dict[str, _Pending] = {}
+        self._stopped: dict[str, float] = {}
         self._slots = asyncio.Semaphore(PARALLEL_WRITES)
         self._tasks = Tasks()
         self._notes = Notes(cluster, brain, clock, random, self._settle, component)
@@ -151,6 +154,9 @@ class Executors:
             if row.state is State.DRAINING and self._brain.kind_of(row).finished(obj) is not None:
                 # Over by itself: its controller ends what is left, and a suspension would only confuse people.
                 return await self._confirm_drained(row, obj)
+            if row.state is State.STARTING and uid in self._stopped:
+                await self._settle_down(uid)
+                continue
             if row.state is State.STARTING and not await self._brain.refresh(row, obj):
                 return True
             try:
@@ -186,9 +192,21 @@ class Executors:
     def _next_step(self, row: WorkloadRow, obj: Object, refused: str) -> Step:
         kind = self._brain.kind_of(row)
         if row.state is State.STARTING:
+            if kind.is_suspended(obj) and self._runs_on(row, obj):
+                return Wait("pods of an earlier start to end")
             return kind.next_start(obj, self._brain.placement_of(row), self._brain.lookup, refused=refused)
         drained = row.state is not State.DRAINING
         return kind.next_stop(obj, self._brain.lookup, drained=drained, refused=refused)
+
+    async def _settle_down(self, uid: str) -> None:
+        """A job that somebody else had started is left suspended for a moment. Its controller may be about to make pods
+        by what it saw before, and may not notice a suspension that is over at once: they would stay where they are."""
+        since = self._stopped.pop(uid, None)
+        if since is not None:
+            await self._clock.sleep(max(0.0, since + SETTLE_DOWN - self._clock.monotonic()))
+
+    def _runs_on(self, row: WorkloadRow, obj: Object) -> bool:
+        return bool(self._brain.live_pods(row.uid)) or self._brain.kind_of(row).is_active(obj, self._brain.lookup)
 
     async def _perform(self, row: WorkloadRow, write: Write, obj: Object, refused: str) -> tuple[Object | None, str]:
         """What came of a write: (newest object, "") after success or a conflict; (object, refusal) to try the longer
@@ -216,6 +234,8 @@ class Executors:
         if result is not None:
             self._brain.observe(write.resource, result)
             if write.resource == kind.resource and write.name == row.name:
+                if row.state is not State.DRAINING and kind.is_suspended(result) and not kind.is_suspended(obj):
+                    self._stopped[row.uid] = self._clock.monotonic()
                 return result, refused
         return obj, refused
 
@@ -269,6 +289,7 @@ class Executors:
     def forget(self, uid: str) -> None:
         """The workload ended."""
         self._notes.forget(uid)
+        self._stopped.pop(uid, None)
         self.wake(uid)
 
 

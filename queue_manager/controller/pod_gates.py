@@ -19,8 +19,7 @@ from queue_manager.controller.pod_events import PodEvents
 from queue_manager.controller.seats import Let, Seats
 from queue_manager.controller.tasks import Tasks
 from queue_manager.kinds.kind import Write
-from queue_manager.store.deadlines import STARTED
-from queue_manager.store.records import WorkloadRow
+from queue_manager.store.records import State, WorkloadRow
 
 log = structlog.get_logger(__name__)
 
@@ -29,8 +28,9 @@ PARALLEL = 64
 
 
 def runs(row: WorkloadRow) -> bool:
-    """Whether pods of the row's workload may run."""
-    return row.state in STARTED and row.admission is not None
+    """Whether pods of the row's workload may be let through. While it is being started there may still be some of an
+    earlier start."""
+    return row.state is State.RUNNING and row.admission is not None
 
 
 class PodGates:

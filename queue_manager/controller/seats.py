@@ -67,7 +67,11 @@ class Seats:
             if assigned.pinned and assigned.domains is not None:
                 self._pinned(found, row, assigned, pod_set, mine, passed)
                 continue
-            limit = running_pods(pod_set, assigned) if pod_set is not None and pod_set.elastic else len(mine)
+            # Without domains it was adopted: its pods are behind a gate of ours where the database was lost meanwhile.
+            # A topology gate that this admission did not ask for is one of an earlier start, which ends.
+            limit = len(mine) if assigned.domains is None else 0
+            if pod_set is not None and pod_set.elastic:
+                limit = running_pods(pod_set, assigned)
             found.let += [Let(p["metadata"]["uid"], ANYWHERE, release(p)) for p in next_ones(mine, limit, passed)]
         return found
 

@@ -9,6 +9,7 @@ from typing import Any
 from queue_manager.cluster.port import JOB_SETS, JOBS, Object
 from queue_manager.kinds import annotations as keys
 from queue_manager.kinds import patches, replicated_jobs, template_edit
+from queue_manager.kinds.exclusive import take_over_of_job_set
 from queue_manager.kinds.fields import View
 from queue_manager.kinds.kind import (
     Done,
@@ -44,6 +45,12 @@ class JobSetKind(Suspending):
         groups = replicated_jobs.groupings(spec, spec["scheduling"], Dialect.JOB_SET)
         resolved = replicated_jobs.resolve(spec, defaults, self.reclaimable(obj, lookup), wishes, {}, groups)
         return replace(resolved, messages=unknown_fields(spec["scheduling"]))
+
+    @patches.guarded
+    def suspend_on_create(self, obj: Object, lookup: Lookup) -> list[Object]:
+        """As in `Kind.suspend_on_create`; JobSet's exclusive placement becomes ours."""
+        operations: list[Object] = super().suspend_on_create(obj, lookup)
+        return [*operations, *take_over_of_job_set(obj)]
 
     @patches.guarded
     def next_start(self, obj: Object, placement: Placement, lookup: Lookup, *, refused: str = "") -> Step:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from queue_manager.cluster.port import JOB_SETS, TRAIN_JOBS, Object
 from queue_manager.kinds import annotations as keys
 from queue_manager.kinds import patches, replicated_jobs
+from queue_manager.kinds.exclusive import take_over_of_train_job
 from queue_manager.kinds.fields import View, is_controlled_by, status_of, suspended, told
 from queue_manager.kinds.kind import (
     PREFIX,
@@ -96,6 +97,7 @@ class TrainJobKind(Suspending):
         operations: list[Object] = super().suspend_on_create(obj, lookup)
         if not isinstance(obj.get("spec"), dict):
             return operations
+        operations += take_over_of_train_job(obj)
         try:
             api = generation(lookup)
         except Unresolvable:

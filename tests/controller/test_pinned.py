@@ -187,16 +187,17 @@ async def test_a_pod_beyond_those_admitted_stays_behind_its_gate_and_is_told(sto
 
 
 async def test_no_pod_is_let_through_to_a_node_that_could_not_start_it(store: Store) -> None:
+    """All nodes are full, so there is no other place for it."""
     async with World(store) as world:
-        await world.submit(spread(indexed(batch_job("j", 6, gpus=2, seconds=600))), JOBS)
+        await world.submit(spread(indexed(batch_job("j", 8, gpus=2, seconds=600))), JOBS)
         wanted = await until_seated(world, "j")
         node = wanted[3]
         await world.user.patch(NODES, "", node, {"spec": {"unschedulable": True}}, PatchType.MERGE)
         [one] = [pod for pod in world.pods("j") if pod["metadata"]["annotations"][SLOT] == "3"]
         await world.user.delete(PODS, "ns", one["metadata"]["name"])
-        await world.until(lambda: len(seats(world, "j")) == 5 and len(world.pods("j")) == 6, "made anew")
-        await world.clock.advance(60)
-        assert sorted(seats(world, "j")) == [0, 1, 2, 4, 5]
+        await world.until(lambda: len(seats(world, "j")) == 7 and len(world.pods("j")) == 8, "made anew")
+        await world.clock.advance(5)
+        assert sorted(seats(world, "j")) == [0, 1, 2, 4, 5, 6, 7]
         await world.user.patch(NODES, "", node, {"spec": {"unschedulable": None}}, PatchType.MERGE)
         assert await until_seated(world, "j") == wanted
 
@@ -265,4 +266,18 @@ async def test_kills_faults_and_deletions_never_put_two_pods_into_one_slot(store
         await world.until(lambda: all(world.state(name) in (State.FINISHED, State.FAILED) for name in made), "all end",
                           within=3600)  # fmt: skip
         assert world.charged() == 0
+        check_invariants(world)
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_pods_that_ran_without_their_placement_have_ended_before_the_start(store: Store, seed: int) -> None:
+    """Its user resumes a Job that was held: its pods run anywhere until it is suspended again, and must not stay."""
+    async with World(store, seed, lag=0.03) as world:
+        await world.submit(spread(batch_job("j", 2, gpus=4, seconds=600)), JOBS)
+        await until_seated(world, "j")
+        await world.user.patch(JOBS, "ns", "j", {"spec": {"suspend": True}}, PatchType.MERGE)
+        await world.until_state("j", State.HELD)
+        await world.user.patch(JOBS, "ns", "j", {"spec": {"suspend": False}}, PatchType.MERGE)
+        await until_seated(world, "j")
+        assert len(world.pods("j")) == 2
         check_invariants(world)

@@ -82,15 +82,23 @@ async def no_timed_work(*_: Any) -> None:
 
 
 class World:
-    """2 racks of 2 nodes of 4 GPUs unless told otherwise (`rack`: nodes of a rack); one queue `team` with 16 GPUs."""
+    """2 racks of 2 nodes of 4 GPUs unless told otherwise (`rack`: nodes of a rack); one queue `team` with 16 GPUs.
+    `lag`: the longest time that controllers of the cluster take to notice a change, in seconds."""
 
     def __init__(
-        self, store: Store, seed: int = 0, faults: Faults | None = None, nodes: int = 4, rack: int = 2
+        self,
+        store: Store,
+        seed: int = 0,
+        faults: Faults | None = None,
+        nodes: int = 4,
+        rack: int = 2,
+        *,
+        lag: float = 0.0,
     ) -> None:
         self.clock = VirtualClock()
         self.random = Random(seed)
         self.store = store
-        self.cluster = SimulatedCluster(self.clock, Random(seed), faults=faults)
+        self.cluster = SimulatedCluster(self.clock, Random(seed), faults=faults, lag=lag)
         self.user = self.cluster.as_user("ann")
         for number in range(nodes):
             name = f"rack-{number // rack}"
