@@ -12,6 +12,7 @@ from queue_manager.engine.demand import Demand
 from queue_manager.engine.fleet import Fleet
 from queue_manager.engine.nomination import Victim
 from queue_manager.engine.records import Record
+from queue_manager.engine.replicas import closed, own_levels, taken_ranges
 from queue_manager.engine.scopes import Scope
 from queue_manager.engine.tree import EMPTY, FUTURE
 from queue_manager.engine.workload import TopologyMode
@@ -62,15 +63,18 @@ def promising(fleet: Fleet, scope: Scope, candidates: Iterable[Record]) -> list[
     """Nodes of the domains that seem cheapest to clear for the largest pod set, the cheapest first."""
     demand = max(scope.demands(), key=lambda one: (one.count, -one.index))
     forest, depth = demand.forest, _depth(scope, demand)
-    if not forest.level_keys or not len(forest.names):
+    if not forest.level_keys or not len(forest.names) or (own_levels(demand) and demand.replicas > 1):
         return []
     level = forest.levels[depth]
-    room = np.add.reduceat(fleet.counts(forest, demand.pods, demand.requests, FUTURE), level.starts)
+    free = fleet.counts(forest, demand.pods, demand.requests, FUTURE)
+    room = np.add.reduceat(closed(free, taken_ranges(fleet, (FUTURE,), demand, ())), level.starts)
     most = np.add.reduceat(fleet.counts(forest, demand.pods, demand.requests, EMPTY), level.starts)
     able = most >= demand.count
     occupants: dict[int, list[Occupant]] = {}
     for record in candidates:
-        for domain, pods in held(record, demand, depth).items():
+        pods_in = held(record, demand, depth)
+        pods_in.update(dict.fromkeys(_taken_by(fleet, record, demand, depth), demand.count))
+        for domain, pods in pods_in.items():
             if able[domain]:
                 rank = NO_RANK if record.hold is not None else record.workload.priority
                 occupants.setdefault(domain, []).append(Occupant(rank, pods))
@@ -86,16 +90,30 @@ def promising(fleet: Fleet, scope: Scope, candidates: Iterable[Record]) -> list[
 
 
 def _depth(scope: Scope | Demand, demand: Demand) -> int:
-    """Index of the widest level of which one domain is required around a demand, else the lowest level."""
+    """Index of the level of which a replica needs a domain for itself, or of the widest one of which one domain is
+    required around a demand, else the lowest level."""
+    own = [depth for key in own_levels(demand) if (depth := demand.forest.level_of(key)) is not None]
     lowest = len(demand.forest.level_keys) - 1
-    if isinstance(scope, Demand):
-        return lowest
+    if own or isinstance(scope, Demand):
+        return max(own, default=lowest)
     request = scope.request
     if request is not None and request.mode is TopologyMode.REQUIRED:
         depth = demand.forest.level_of(request.level)
         return lowest if depth is None else depth
     inner = [part for part in scope.parts if part is demand or (isinstance(part, Scope) and demand in part.demands())]
     return _depth(inner[0], demand) if inner else lowest
+
+
+def _taken_by(fleet: Fleet, record: Record, demand: Demand, depth: int) -> set[int]:
+    """Domains of a level that an exclusive demand can't have because of a workload's exclusive replicas."""
+    standing, level = record.standing[FUTURE], demand.forest.levels[depth]
+    found: set[int] = set()
+    for domain in standing.alone if standing is not None and demand.exclusive else ():
+        if domain.priority == demand.pod_priority and domain not in demand.spared:
+            for first, last in fleet.members(demand.forest, domain):
+                low, high = np.searchsorted(level.starts, (first, last - 1), side="right")
+                found.update(range(int(low) - 1, int(high)))
+    return found
 
 
 def held(record: Record, demand: Demand, depth: int) -> dict[int, int]:

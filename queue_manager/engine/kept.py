@@ -37,8 +37,19 @@ def kept_nodes(state: State, demand: Demand, places: Mapping[str, int]) -> froze
         if pod_set is None or not _is_larger(pod_set, demand) or not _takes(group, demand.flavor):
             continue
         pods = pod_filter(pod_set, [state.configuration.flavors[demand.flavor]])
+        spec = pod_set.pod_set
         other = Demand(
-            0, "", pod_set.count, pod_set.node_requests, demand.stages, demand.forest, pods, state.fleet.mask(pods)
+            0,
+            "",
+            pod_set.count,
+            pod_set.node_requests,
+            demand.stages,
+            demand.forest,
+            pods,
+            state.fleet.mask(pods),
+            replica_size=spec.replica_size,
+            exclusive=spec.exclusive,
+            pod_priority=spec.pod_priority,
         )
         depth = _required_depth(group, pod_set, demand.forest)
         room = Room(state.fleet, (FUTURE,), [demand.stages[0]])
@@ -60,6 +71,11 @@ class _Able(NamedTuple):
 def _able(demand: Demand, counts: Ints, depth: int | None) -> _Able:
     if not len(counts) or demand.count <= 0:
         return _Able(0, np.zeros(0, dtype=np.int64))
+    alone = demand.forest.level_of(demand.exclusive)
+    if alone is not None:
+        level = demand.forest.levels[alone]
+        holds = np.add.reduceat(counts, level.starts) >= demand.in_replica
+        return _Able(int(holds.sum()) // demand.replicas, np.flatnonzero(np.repeat(holds, level.ends - level.starts)))
     if depth is None:
         return _Able(int(counts.sum()) // demand.count, np.flatnonzero(counts))
     level = demand.forest.levels[depth]
