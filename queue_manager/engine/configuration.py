@@ -255,6 +255,7 @@ class Policies:
     place, and every pod is checked against one real node; off, domains are as Kueue chooses them.
     `location_aware_victims`: preemption for nodes clears the domain that costs least.
     `host_ports`: a port of a node is given once.
+    `pod_rules`: spread constraints and pod affinity of a pod template hold for the places of its pods.
     """
 
     hold_freed_quota: bool = True
@@ -267,6 +268,7 @@ class Policies:
     fragmentation_aware: bool = True
     location_aware_victims: bool = True
     host_ports: bool = True
+    pod_rules: bool = True
     resume_flavor_scan: bool = False
     hold_for_starving: bool = True
     pass_over: bool = True

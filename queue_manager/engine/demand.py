@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from queue_manager.engine.alone import Alone
 from queue_manager.engine.fleet import Forest, Ints, Mask, PodFilter
-from queue_manager.engine.workload import Apart
+from queue_manager.engine.workload import NO_RULES, Apart, PodRules
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -15,8 +15,8 @@ class Demand:
     """Equal pods to place: `count` of them, `requests` each (`pods` included), on the nodes of a forest that `pods`
     lets them use. `flavor` is the one with the topology.
 
-    For `replica_size`, `distinct`, `exclusive` and `pod_priority` see `PodSet`; domains that are `spared` are the
-    replica's own, though taken. `balanced` is the level whose domains take equal parts, "" for none.
+    For `replica_size`, `distinct`, `exclusive`, `pod_priority` and `rules` see `PodSet`; domains that are `spared` are
+    the replica's own, though taken. `balanced` is the level whose domains take equal parts, "" for none.
     """
 
     index: int
@@ -34,6 +34,7 @@ class Demand:
     pod_priority: int = 0
     spared: frozenset[Alone] = frozenset()
     balanced: str = ""
+    rules: PodRules = NO_RULES
 
     @property
     def in_replica(self) -> int:

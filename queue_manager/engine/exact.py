@@ -96,16 +96,23 @@ class Exact:
         counts, need, run = self._room.counts(demand), whole(demand.count, layers), run_of(demand.forest, task.within)
         if Gauge.of(demand, counts, layers).total(run) < need:
             return False
-        mark = len(self._room.placed)
+        mark, ruled = len(self._room.placed), self._room.ruled(demand)
         top = len(task.within.values) if task.within is not None else 0
         if not rest:
-            found = Descent.of(demand.forest, counts, layers).members([run], top - 1, need)
-            self._take(demand, found, need)
-            return True
+            last = (
+                ruled.find(run, need)
+                if ruled
+                else Descent.of(demand.forest, counts, layers).members([run], top - 1, need)
+            )
+            if last is not None:
+                self._take(demand, last, need)
+            return last is not None
         for found in _all_ways(demand, counts, layers, run, need):
             self._steps -= 1
             if self._steps < 0:
                 raise _OutOfSteps
+            if ruled is not None and not ruled.allows(run, found):
+                continue
             self._take(demand, found, need)
             if self._solve(rest):
                 return True

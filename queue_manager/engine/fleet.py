@@ -95,6 +95,7 @@ class Forest:
         self.member_of = {name: i for i, name in enumerate(self.names)}
         self.rows: Ints = np.array([rows[name] for name in self.names], dtype=np.int64)
         self.counts: dict[tuple[object, ...], _CachedCounts] = {}
+        self.ids: dict[str, Ints] = {}  # numbers of domains of other labels, see `pod_rules.py`
         self.levels = [Level(paths, depth) for depth in range(len(levels))]
 
     def level_of(self, key: str) -> int | None:

@@ -10,6 +10,7 @@ from queue_manager.engine.diagnosis import FlavorLack, Lack, LimitLack, NodeLack
 from queue_manager.engine.limits import MAX_JOBS, RUNNING, WAITING, LimitHit
 from queue_manager.engine.nomination import Nomination
 from queue_manager.engine.placing import flavors_of
+from queue_manager.engine.pod_rules import says
 from queue_manager.engine.prepared import pod_filter
 from queue_manager.engine.quantities import show
 from queue_manager.engine.records import QueueState
@@ -17,6 +18,7 @@ from queue_manager.engine.replicas import own_levels
 from queue_manager.engine.scopes import Misfit
 from queue_manager.engine.state import State
 from queue_manager.engine.tree import FUTURE, Shortage, TreeNode
+from queue_manager.engine.workload import NO_RULES
 
 MOST_HOLDERS = 10
 MOST_NAMED = 3
@@ -149,6 +151,8 @@ class LackBlockers:
             text += f"{misfit.best} fit in the best, {'/'.join(misfit.values)}"
         else:
             text = f"only {misfit.best} of {misfit.wanted} pods of pod set {demand.name} (flavor {name}) fit on {place}"
+        if demand.rules != NO_RULES:
+            text += f"; its pod template wants {says(demand.rules)}"
         text += self._excluded(nomination, demand)
         advice = advise(self._state, misfit) if misfit.level else None
         text += "" if advice is None else self._advice(misfit, advice)

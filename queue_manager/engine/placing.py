@@ -28,7 +28,7 @@ from queue_manager.engine.scopes import Misfit, Places, Scope
 from queue_manager.engine.state import State
 from queue_manager.engine.topology import Placement
 from queue_manager.engine.tree import EMPTY, NOW
-from queue_manager.engine.workload import TopologyMode, TopologyRequest
+from queue_manager.engine.workload import NO_RULES, TopologyMode, TopologyRequest
 
 NO_TOPOLOGY = "no flavor with a topology is assigned"
 
@@ -120,6 +120,7 @@ def _demand(state: State, assignment: Assignment, index: int) -> Demand | Misfit
         spec.pod_priority,
         _spared(state, ask),
         _balanced(forest, asked_around(ask, index)),
+        spec.rules if state.configuration.policies.pod_rules else NO_RULES,
     )
 
 
@@ -195,7 +196,9 @@ def still_holds(state: State, scope: Scope, places: Places, *views: int) -> bool
 def _searcher(state: State, scope: Scope, views: tuple[int, ...]) -> Placement | KueueSearch:
     """Kueue knows no request around those of pod sets, and no replicas."""
     outer = scope.request is not None or any(isinstance(part, Scope) and part.request for part in scope.parts)
-    ours = any(demand.exclusive or demand.distinct or demand.balanced for demand in scope.demands())
+    ours = any(
+        demand.exclusive or demand.distinct or demand.balanced or demand.rules != NO_RULES for demand in scope.demands()
+    )
     if state.configuration.policies.fragmentation_aware or outer or ours:
         return Placement(state.fleet, views, scope.demands())
     return KueueSearch(state.fleet, views)
@@ -220,6 +223,17 @@ def occupancy_of(ask: Ask, places: Mapping[int, Mapping[str, int]]) -> dict[str,
     }
 
 
+def _affine(state: State, together: Sequence[str], places: Mapping[str, int]) -> dict[str, str]:
+    """Labels of the domains in which pod affinity keeps all pods: kube-scheduler, left alone, may choose others."""
+    found: dict[str, str] = {}
+    for key in together:
+        values = {state.fleet.nodes[node].labels.get(key) for node in places}
+        value = values.pop() if len(values) == 1 else None
+        if value is not None:
+            found[key] = value
+    return found
+
+
 def pod_set_assignment(
     state: State, assignment: Assignment, index: int, places: Mapping[str, int] | None
 ) -> PodSetAssignment:
@@ -238,6 +252,8 @@ def pod_set_assignment(
         levels, domains = forest.level_keys, by_rank(forest, places)
         selector.update(shared_domain(ask, index, forest, domains))
         pinned = is_pinned(ask, index, forest, domains)
+        if state.configuration.policies.pod_rules:
+            selector.update(_affine(state, pod_set.pod_set.rules.together, places))
     return PodSetAssignment(
         name=pod_set.name,
         count=assignment.counts[index],

@@ -81,7 +81,8 @@ def is_pinned(ask: Ask, index: int, forest: Forest, domains: Sequence[DomainCoun
 
 
 def _depths(ask: Ask, index: int, forest: Forest) -> set[int]:
-    """Levels of which one domain is asked for, by a request or for an exclusive replica."""
+    """Levels of which one domain is asked for, by a request, for an exclusive replica or by pod affinity."""
     levels = [one.level for one in asked_around(ask, index) if one.mode is not TopologyMode.UNCONSTRAINED]
-    levels.append(ask.pod_sets[index].pod_set.exclusive)
+    spec = ask.pod_sets[index].pod_set
+    levels += [spec.exclusive, *spec.rules.together]
     return {depth for level in levels if (depth := forest.level_of(level)) is not None}

@@ -9,6 +9,7 @@ import numpy as np
 
 from queue_manager.engine.demand import Demand, Placed
 from queue_manager.engine.fleet import Fleet, Forest, Ints
+from queue_manager.engine.pod_rules import Ruled, one_each
 from queue_manager.engine.replicas import closed, taken_ranges
 from queue_manager.engine.slices import Layers, capacity
 
@@ -27,6 +28,21 @@ class Room:
     _counted: int = 0
 
     def counts(self, demand: Demand) -> Ints:
+        """How many pods fit on each member of the demand's forest and may be there together. Not to be changed by the
+        caller."""
+        counts = self.free(demand)
+        if demand.rules.apart:
+            counts = one_each(demand.forest, self.fleet.nodes, counts, demand.rules.apart)
+        return counts
+
+    def ruled(self, demand: Demand) -> Ruled | None:
+        """The places that the pods may share by the rules of their template, None where these say no more than
+        `counts`."""
+        if not demand.rules.spread and not demand.rules.together:
+            return None
+        return Ruled(demand.forest, self.fleet.nodes, demand.pods, demand.mask, demand.rules, self.counts(demand))
+
+    def free(self, demand: Demand) -> Ints:
         """How many pods fit on each member of the demand's forest. Not to be changed by the caller."""
         counts = self.fleet.counts(demand.forest, demand.pods, demand.requests, self.views[0])
         for view in self.views[1:]:

@@ -9,6 +9,7 @@ pod needs one node.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from queue_manager.engine.demand import Demand, Placed
 from queue_manager.engine.exact import Exact
 from queue_manager.engine.fleet import Fleet, Forest, Ints
 from queue_manager.engine.picking import Descent, pick_first, pick_in, pick_ones, shortened
+from queue_manager.engine.pod_rules import Ruled, contradiction, says
 from queue_manager.engine.replicas import layers_for
 from queue_manager.engine.room import Gauge, Room
 from queue_manager.engine.scopes import Domain, Misfit, Places, Scope, no_level, run_of
@@ -52,7 +54,7 @@ class Placement:
         try:
             for demand in scope.demands():
                 found = [(demand.forest.member_of.get(n, -1), c) for n, c in places[demand.index].items()]
-                counts = self._room.counts(demand)
+                counts = self._room.free(demand)
                 if any(member < 0 or counts[member] < count for member, count in found):
                     return False
                 self._take(demand, found)
@@ -195,9 +197,21 @@ class Placement:
         layers = layers_for(demand, slices, depth or 0, one_domain, top)
         if isinstance(layers, str):
             return Misfit(demand, request.level if request is not None else "", (), 0, demand.count, layers)
+        run = run_of(forest, within)
+        conflict = contradiction(
+            demand.rules, demand.count, forest.level_keys, -1 if one_domain is None else one_domain
+        )
+        if not conflict and layers and (demand.rules.spread or demand.rules.together):
+            conflict = (
+                f"{says(demand.rules)}: that can't be planned beside slices or replicas with domains of their own"
+            )
+        if conflict:
+            return Misfit(demand, request.level if request is not None else "", (), 0, demand.count, conflict)
+        ruled = self._room.ruled(demand)
+        if ruled is not None:
+            return self._ruled(demand, ruled, run, depth, within, required)
         if depth is not None and layers:
             depth = min(depth, layers[0].depth)
-        run = run_of(forest, within)
         gauge = Gauge.of(demand, self._room.counts(demand), layers)
         if depth is not None and request is not None:
             return self._together(demand, gauge, run, depth, within, request)
@@ -238,6 +252,42 @@ class Placement:
         if total < need:
             return Misfit(demand, "", within.values if within else (), min(total, demand.count), demand.count)
         self._descend(demand, gauge, [run], floor - 1)
+        return None
+
+    def _ruled(
+        self,
+        demand: Demand,
+        ruled: Ruled,
+        run: tuple[int, int],
+        depth: int | None,
+        within: Domain | None,
+        required: bool,
+    ) -> Misfit | None:
+        """Like `_together`, where the rules of the pod template have a say."""
+        forest, need = demand.forest, demand.count
+        floor = len(within.values) if within is not None else 0
+        misfit: Misfit | None = None
+        for level in range(depth, floor - 1, -1) if depth is not None else ():
+            sums, start = Gauge.of(demand, ruled.counts, ()).sums(level, run)
+            bounds = forest.levels[level]
+            for index in np.argsort(sums, kind="stable").tolist():
+                here = (int(bounds.starts[start + index]), int(bounds.ends[start + index]))
+                found = ruled.find(here, need) if sums[index] >= need else None
+                if found is not None:
+                    self._take(demand, found)
+                    return None
+            if misfit is None:
+                misfit = _best_of(demand, level, sums, start)
+                if misfit.values:
+                    misfit = replace(
+                        misfit, best=ruled.best(run_of(forest, Domain(forest.level_keys, misfit.values)), need)
+                    )
+            if required:
+                return misfit
+        found = ruled.find(run, need)
+        if found is None:
+            return Misfit(demand, "", within.values if within else (), ruled.best(run, need), need)
+        self._take(demand, found)
         return None
 
     def _descend(self, demand: Demand, gauge: Gauge, runs: list[tuple[int, int]], depth: int) -> None:

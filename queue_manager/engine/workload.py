@@ -91,11 +91,13 @@ class Apart:
 class SpreadRule:
     """A topology spread constraint (DoNotSchedule) over the pod set's own pods: in no domain of `key`, a node label
     key, more than `max_skew` pods more than in the domain with the fewest; with fewer than `min_domains` domains the
-    fewest counts as 0."""
+    fewest counts as 0. Domains are those of the nodes that selector and affinity admit, with `honors_taints` only those
+    whose taints are tolerated."""
 
     key: str
     max_skew: int
     min_domains: int = 0
+    honors_taints: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,9 @@ class PodRules:
     spread: tuple[SpreadRule, ...] = ()
     together: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
+
+
+NO_RULES = PodRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +169,7 @@ class PodSet:
     distinct: Apart | None = None
     exclusive: str = ""
     pod_priority: int = 0
-    rules: PodRules = PodRules()
+    rules: PodRules = NO_RULES
     group_topology: TopologyRequest | None = None
 
 

@@ -24,6 +24,8 @@
       - submit: {d: {queue: nlp, pods: 8, replica: 2, exclusive: rack, podPriority: 5, spread: zone or {own: zone}}}
       - submit: {d: {groups: {g: {policy: basic, minimum: 2, required: block, sets: {
                         lead: {group: crew, groupRequired: rack, required: host}, work: {group: crew}}}}}}
+      - submit: {e: {queue: nlp, pods: 4, skew: {zone: 1, rack: [2, 3]}, together: [block], apart: [host]}}
+        (rules of the pod template: maxSkew, and minDomains)
       - plan: {admitted: [a], resized: [e], evicted: {b: a}, waiting: {c: WaitingForQuota}, says: {c: "1 gpu short"}}
       - plan: {told: {c: WaitingForQuota}}    (whose reason is news to its owner; `waiting` is whoever is asked about)
       - release / evict / remove / finish / hold / unhold: [a]
@@ -90,11 +92,13 @@ from queue_manager.engine.workload import (
     Devices,
     GroupPolicy,
     PodGroup,
+    PodRules,
     PodSet,
     Requirement,
     SelectorTerm,
     SharedClaim,
     SliceLayer,
+    SpreadRule,
     Taint,
     Toleration,
     TopologyMode,
@@ -109,6 +113,7 @@ START = 1_000_000
 POD_SET_KEYS = (
     *("pods", "min", "stages", "reclaimed", "selector", "affinity", "tolerations", "group", "node", "elastic"),
     *("slices", "ports", "groupRequired", "replica", "exclusive", "spread", "podPriority", "balanced"),
+    *("skew", "together", "apart"),
 )
 DEVICE_KEYS = ("devices", "claims", "backed")
 TOPOLOGY = {mode.value: mode for mode in TopologyMode}
@@ -282,6 +287,11 @@ def pod_set(name: str, data: Data) -> PodSet:
         exclusive=data.get("exclusive", ""),
         pod_priority=data.get("podPriority", 0),
         group_topology=topology_of({"required": data["groupRequired"]}) if "groupRequired" in data else None,
+        rules=PodRules(
+            tuple(SpreadRule(key, *(n if isinstance(n, list) else [n])) for key, n in data.get("skew", {}).items()),
+            tuple(data.get("together", ())),
+            tuple(data.get("apart", ())),
+        ),
     )
 
 

@@ -52,7 +52,7 @@ POD_SET = PodSet(
     distinct=Apart("rack", "trainers"),
     exclusive="block",
     pod_priority=7,
-    rules=PodRules(spread=(SpreadRule("rack", 1, 2),), together=("block",), apart=("host",)),
+    rules=PodRules(spread=(SpreadRule("rack", 1, 2, True),), together=("block",), apart=("host",)),
 )
 ADMISSION = Admission(
     uid="uid-1",
