@@ -22,6 +22,7 @@ from queue_manager.kinds.kind import (
     Write,
 )
 from queue_manager.kinds.limit_ranges import namespace_defaults
+from queue_manager.kinds.pod_rules import PodLabels, pod_rules
 from queue_manager.kinds.scheduling import (
     CONFLICT,
     Grouping,
@@ -57,7 +58,11 @@ class JobKind(Suspending):
         elastic = _is_elastic(obj, original)
         min_count = None if elastic else keys.min_count(original["metadata"])
         wishes = wishes_of(original["metadata"])
-        pod_set = replace(pod_set, min_count=min_count, elastic=elastic)
+        namespace, name = defaults.namespace, original["metadata"]["name"].text()
+        found = pod_rules(
+            original.at(*TEMPLATE, "spec"), namespace, POD_SET, PodLabels.of_job(original.at(*TEMPLATE), name)
+        )
+        pod_set = replace(pod_set, min_count=min_count, elastic=elastic, rules=found.rules)
         pod_set = with_wishes(pod_set, 0, wishes, original.at(*TEMPLATE, "metadata"))
         group = Grouping(POD_SET, (POD_SET,), terms, pod_set.count)
         minimum = group.minimum if scheduling.given else None
@@ -66,7 +71,7 @@ class JobKind(Suspending):
             topology=wishes.topology,
             inputs=dict(defaults.inputs),
             pod_priority_class=shape.priority_class,
-            messages=unknown_fields(scheduling),
+            messages=(*unknown_fields(scheduling), *found.messages),
         )
 
     @patches.guarded

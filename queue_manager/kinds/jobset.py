@@ -43,8 +43,9 @@ class JobSetKind(Suspending):
         wishes = wishes_of(View(obj)["metadata"])
         spec = View(_original(obj))["spec"]
         groups = replicated_jobs.groupings(spec, spec["scheduling"], Dialect.JOB_SET)
-        resolved = replicated_jobs.resolve(spec, defaults, self.reclaimable(obj, lookup), wishes, {}, groups)
-        return replace(resolved, messages=unknown_fields(spec["scheduling"]))
+        name = View(obj)["metadata"]["name"].text()
+        resolved = replicated_jobs.resolve(spec, defaults, self.reclaimable(obj, lookup), wishes, {}, groups, name)
+        return replace(resolved, messages=(*resolved.messages, *unknown_fields(spec["scheduling"])))
 
     @patches.guarded
     def suspend_on_create(self, obj: Object, lookup: Lookup) -> list[Object]:

@@ -12,6 +12,7 @@ from queue_manager.kinds import pod_template, stages
 from queue_manager.kinds.fields import View, condition, is_controlled_by, status_of, told
 from queue_manager.kinds.kind import Lookup, Placement, PodPlacement, Resolved, Unresolvable
 from queue_manager.kinds.limit_ranges import Defaults
+from queue_manager.kinds.pod_rules import PodLabels, pod_rules
 from queue_manager.kinds.scheduling import CONFLICT, Dialect, Grouping, Target, Terms, refuse_beside
 from queue_manager.kinds.scheduling import groupings as scheduling_groupings
 from queue_manager.kinds.wishes import Wishes, with_wishes
@@ -106,24 +107,31 @@ def resolve(
     wishes: Wishes,
     inputs: Mapping[str, str],
     groups: tuple[Grouping, ...] = (),
+    name: str = "",
 ) -> Resolved:
     """Pod sets and pod groups of a JobSet spec, one gang of all without `groups`; `wishes` are those of the whole job,
-    `inputs` objects it was made from. Raises Unresolvable."""
+    `inputs` objects it was made from, `name` that of the JobSet. Raises Unresolvable."""
     jobs = replicated_jobs(spec)
     groups = groups or (Grouping(GROUP, tuple(job.name for job in jobs), Terms(), 0),)
     spans = stages.intervals({job.name: job.depends_on for job in jobs}, spec["replicatedJobs"].path)
     of_job = {name: group for group in groups for name in group.jobs}
     shapes = {job.name: _shape(job, of_job[job.name], defaults) for job in jobs}
+    labels = {job.name: PodLabels.of_replicated_job(job.template, name, job.name, job.replicas) for job in jobs}
+    messages: list[str] = []
     pod_sets: dict[str, PodSet] = {}
     for job in jobs:
+        others = {other: found for other, found in labels.items() if other != job.name}
+        rules = pod_rules(job.template["spec"], defaults.namespace, job.name, labels[job.name], others)
+        messages += rules.messages
         counted = pod_template.with_count(shapes[job.name], job.count, spans[job.name], reclaimed.get(job.name, 0))
         metadata = job.template["metadata"], job.view.at("template", "metadata")
-        pod_sets[job.name] = with_wishes(counted, job.pods_per_job, wishes, *metadata)
+        pod_sets[job.name] = replace(with_wishes(counted, job.pods_per_job, wishes, *metadata), rules=rules.rules)
     return Resolved(
         pod_groups=tuple(_pod_group(group, jobs, pod_sets) for group in groups),
         topology=wishes.topology,
         inputs={**inputs, **defaults.inputs},
         pod_priority_class=next((shape.priority_class for shape in shapes.values() if shape.priority_class), ""),
+        messages=tuple(messages),
     )
 
 

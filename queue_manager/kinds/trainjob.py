@@ -61,9 +61,10 @@ class TrainJobKind(Suspending):
         groups = replicated_jobs.groupings(spec, scheduling, Dialect.TRAINER)
         defaults = namespace_defaults(lookup, obj["metadata"].get("namespace", ""))
         wishes, messages = self._wishes(obj, runtime)
+        name = View(obj)["metadata"]["name"].text()
         inputs = {runtime.name: runtime.identity, **_fixed_size(obj, groups)}
-        resolved = replicated_jobs.resolve(spec, defaults, self.reclaimable(obj, lookup), wishes, inputs, groups)
-        return replace(resolved, messages=(*messages, *unknown_fields(scheduling)))
+        resolved = replicated_jobs.resolve(spec, defaults, self.reclaimable(obj, lookup), wishes, inputs, groups, name)
+        return replace(resolved, messages=(*resolved.messages, *messages, *unknown_fields(scheduling)))
 
     def _wishes(self, obj: Object, runtime: Runtime) -> tuple[Wishes, tuple[str, ...]]:
         """The admin's wishes on the runtime, else the job's; a job may replace those that the settings allow it to."""
