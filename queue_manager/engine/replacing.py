@@ -23,13 +23,14 @@ from queue_manager.engine.prepared import pod_filter, request_of, shared_request
 from queue_manager.engine.ranks import DomainValues, joined
 from queue_manager.engine.records import Phase, Record, occupy
 from queue_manager.engine.replacing_room import Part, ReplacingRoom
+from queue_manager.engine.replacing_rules import next_member
 from queue_manager.engine.replicas import taken_domains
 from queue_manager.engine.resize import running_pods
 from queue_manager.engine.slices import layers_of
 from queue_manager.engine.slots import Slot, asked_pod_sets, places_of, slots_of, to_hosts
 from queue_manager.engine.state import State
 from queue_manager.engine.tree import FUTURE, NOW
-from queue_manager.engine.workload import TopologyMode, TopologyRequest
+from queue_manager.engine.workload import NO_RULES, TopologyMode, TopologyRequest
 
 
 def replaced(state: State, uid: str, lost: frozenset[str]) -> Admission | str:
@@ -139,7 +140,8 @@ class _Replacement:
     def _part(self, index: int, assigned: PodSetAssignment, forest: Forest) -> Part:
         pods = pod_filter(self._ask.pod_sets[index], flavors_of(self._state.configuration, assigned.flavors))
         selector = {**dict(pods.selector), **assigned.selector}
-        part = Part(index, assigned, forest, replace(pods, selector=tuple(sorted(selector.items()))))
+        rules = self._ask.pod_sets[index].pod_set.rules if self._state.configuration.policies.pod_rules else NO_RULES
+        part = Part(index, assigned, forest, replace(pods, selector=tuple(sorted(selector.items()))), rules)
         self._room.add(part)
         return part
 
@@ -322,8 +324,7 @@ class _Replacement:
         mark = len(self._journal)
         wanted = [slot for slot in slots if slot in self._open and slot not in self._new]
         part = self._parts[slots[0].index]
-        for _, run in groupby(wanted, key=lambda slot: slot.values):
-            together = list(run)
+        for together in self._runs(part, wanted):
             found = self._near(part, len(together), together[0].values, within)
             if found is None:
                 if self._short is None:
@@ -337,10 +338,38 @@ class _Replacement:
                 self._journal.append((slot, False))
             for member, count in found:
                 self._room.put(part.index, part.forest.names[member], count)
+        if part.rules != NO_RULES:
+            self._sort(part, wanted)
         return True
+
+    def _sort(self, part: Part, slots: Sequence[Slot]) -> None:
+        """Deals out the places of equal pods so that each is near its old one."""
+        left = sorted(self._new[slot] for slot in slots)
+        for slot in slots:
+            paths = (part.forest.path_of[part.forest.names[member]] for member in left)
+            shared = [_shared_levels(path, slot.values) for path in paths]
+            self._new[slot] = left.pop(shared.index(max(shared)))
+
+    @staticmethod
+    def _runs(part: Part, wanted: Sequence[Slot]) -> list[list[Slot]]:
+        """Slots that go to one node if they can: the neighbours on one old node; one by one where there are rules."""
+        if part.rules != NO_RULES:
+            return [[slot] for slot in wanted]
+        return [list(run) for _, run in groupby(wanted, key=lambda slot: slot.values)]
+
+    def _by_rules(self, part: Part, old: DomainValues, within: DomainValues) -> list[tuple[int, int]] | None:
+        """A member for one pod beside the others of its pod set."""
+        mine = [slot for slot in self._slots if slot.index == part.index]
+        beside = [slot.node for slot in mine if slot not in self._open]
+        beside += [part.forest.names[self._new[slot]] for slot in mine if slot in self._new]
+        nodes, counts = self._state.fleet.nodes, self._room.counts[part.index]
+        member = next_member(part, nodes, counts, beside, old, within)
+        return None if member is None else [(member, 1)]
 
     def _near(self, part: Part, count: int, old: DomainValues, within: DomainValues) -> list[tuple[int, int]] | None:
         """Members with room for so many pods: in the narrowest domain around the old place that has it."""
+        if part.rules != NO_RULES:
+            return self._by_rules(part, old, within)
         counts = self._room.counts[part.index]
         for depth in range(len(part.forest.levels) - 1, len(within) - 2, -1):
             values = old[: depth + 1] if depth >= len(within) else within
@@ -385,3 +414,7 @@ class _Replacement:
             for assigned in self._admission.pod_sets
         )
         return replace(self._admission, pod_sets=pod_sets)
+
+
+def _shared_levels(one: DomainValues, other: DomainValues) -> int:
+    return next((depth for depth, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), len(one))

@@ -11,16 +11,18 @@ from queue_manager.engine.decision import PodSetAssignment
 from queue_manager.engine.fleet import Fleet, Forest, Ints, PodFilter
 from queue_manager.engine.ranks import DomainValues
 from queue_manager.engine.tree import FUTURE, NOW
+from queue_manager.engine.workload import NO_RULES, PodRules
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """One pod set: where its pods may go."""
+    """One pod set: where its pods may go, and the rules of their template."""
 
     index: int
     assigned: PodSetAssignment
     forest: Forest
     pods: PodFilter
+    rules: PodRules = NO_RULES
 
     def run(self, values: DomainValues) -> tuple[int, int]:
         """The members of its forest that lie in a domain, as a range."""
