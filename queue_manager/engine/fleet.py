@@ -8,7 +8,7 @@ names.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +29,7 @@ Occupancy = Mapping[str, Amounts]
 """Node -> resource -> amount in base units."""
 
 _HUGE = 1 << 60
+_NOTHING: Amounts = {}
 _VIEWS = (NOW, FUTURE, EMPTY)
 MOST_COUNTS = 64
 """Shapes of pods of which a forest remembers what fits; the one not asked for longest is forgotten first."""
@@ -209,39 +210,45 @@ class Fleet:
 
     def occupy(self, places: Occupancy, view: int, alone: Iterable[Alone] = ()) -> None:
         """Counts pods on nodes, and domains that exclusive replicas among them have for themselves; revocable."""
-        for name, amounts in places.items():
-            self._shift(name, amounts, view, 1)
+        self._shift(places, view, 1)
         self.alone.take(alone, view)
 
     def vacate(self, places: Occupancy, view: int, alone: Iterable[Alone] = ()) -> None:
         """Takes `occupy` back, revocable."""
-        for name, amounts in places.items():
-            self._shift(name, amounts, view, -1)
+        self._shift(places, view, -1)
         self.alone.give_back(alone, view)
 
-    def _shift(self, name: str, amounts: Mapping[str, int], view: int, sign: int) -> None:
+    def _shift(self, places: Occupancy, view: int, sign: int) -> None:
         occupied = self.occupied[view]
-        old = occupied.get(name, {})
-        new = dict(old)
-        for resource, amount in amounts.items():
-            left = new.get(resource, 0) + sign * amount
-            if left:
-                new[resource] = left
+        before: dict[str, Amounts] = {}
+        after: dict[str, Amounts] = {}
+        for name, amounts in places.items():
+            old = before[name] = occupied.get(name, _NOTHING)
+            if sign < 0 and old == amounts:
+                after[name] = _NOTHING
+            elif sign > 0 and not old and 0 not in amounts.values():
+                after[name] = amounts
             else:
-                new.pop(resource, None)
-        self._log.call(self._set_occupied, name, old, view)
-        self._set_occupied(name, new, view)
+                sums = {r: old.get(r, 0) + sign * amounts.get(r, 0) for r in {**old, **amounts}}
+                after[name] = {resource: amount for resource, amount in sums.items() if amount}
+        self._log.call(self._set_occupied, before, view)
+        self._set_occupied(after, view)
 
-    def _set_occupied(self, name: str, amounts: Amounts, view: int) -> None:
-        if amounts:
-            self.occupied[view][name] = amounts
-        else:
-            self.occupied[view].pop(name, None)
-        self._stale[view].add(name)
+    def _set_occupied(self, places: Occupancy, view: int) -> None:
+        occupied = self.occupied[view]
+        for name, amounts in places.items():
+            if amounts:
+                occupied[name] = amounts
+            else:
+                occupied.pop(name, None)
+        self._note_moved(places, view)
+
+    def _note_moved(self, names: Collection[str], view: int) -> None:
+        self._stale[view].update(names)
         moved = self._moved[view]
-        if len(moved) > 4 * len(self._rows) + 64:
+        if len(moved) + len(names) > 4 * len(self._rows) + 64:
             self._forget_counts()
-        moved.append(name)
+        moved.extend(names)
 
     def clear_view(self, view: int) -> None:
         """Makes a view an empty one, revocable."""
@@ -257,10 +264,7 @@ class Fleet:
     def _set_view(self, view: int, occupied: dict[str, Amounts]) -> None:
         touched = {*self.occupied[view], *occupied}
         self.occupied[view] = occupied
-        self._stale[view].update(touched)
-        if len(self._moved[view]) + len(touched) > 4 * len(self._rows) + 64:
-            self._forget_counts()
-        self._moved[view].extend(touched)
+        self._note_moved(touched, view)
 
     def has_room(self, places: Occupancy, view: int, alone: Iterable[Alone] = ()) -> bool:
         """Whether usable nodes have all of this left, and nobody else these domains."""

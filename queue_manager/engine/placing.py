@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from queue_manager.engine.alone import Alone
-from queue_manager.engine.ask import Ask
+from queue_manager.engine.ask import Ask, PodSetAsk
 from queue_manager.engine.configuration import Configuration, Flavor, labels_of
 from queue_manager.engine.decision import DomainCount, PodSetAssignment
 from queue_manager.engine.demand import Demand
@@ -206,6 +206,8 @@ def _searcher(state: State, scope: Scope, views: tuple[int, ...]) -> Placement |
 
 def occupancy_of(ask: Ask, places: Mapping[int, Mapping[str, int]]) -> dict[str, Amounts]:
     """What pods take on nodes: pod sets that can run together add up, over stages the greatest need counts."""
+    if len(places) == 1:
+        return _of_one(*next((ask.pod_sets[index], nodes) for index, nodes in places.items()))
     starts = sorted({pod_set.stages[0] for pod_set in ask.pod_sets})
     by_node: dict[str, dict[str, list[int]]] = {}
     for index, nodes in places.items():
@@ -232,6 +234,12 @@ def _affine(state: State, together: Sequence[str], places: Mapping[str, int]) ->
         if value is not None:
             found[key] = value
     return found
+
+
+def _of_one(pod_set: PodSetAsk, nodes: Mapping[str, int]) -> dict[str, Amounts]:
+    """What pods of one pod set take; nodes with as many of them share their amounts."""
+    amounts = {n: {r: each * n for r, each in pod_set.node_requests.items() if each > 0} for n in set(nodes.values())}
+    return {node: amounts[count] for node, count in nodes.items() if count > 0}
 
 
 def pod_set_assignment(
