@@ -54,10 +54,10 @@ class Picture:
         )
 
     def note_readiness(self, row: WorkloadRow) -> None:
-        """Keeps count of who was started and is not ready."""
+        """Keeps count of who was started, or will be once its checks agree, and is not ready."""
         admission = row.admission
-        started = admission is not None and row.state in STARTED
-        if admission is not None and started and (admission.ready_at is None or admission.unready_at is not None):
+        starts = row.state in STARTED or row.state is State.RESERVED
+        if admission is not None and starts and (admission.ready_at is None or admission.unready_at is not None):
             self.not_ready.add(row.uid)
         else:
             self.not_ready.discard(row.uid)

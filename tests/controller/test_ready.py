@@ -10,7 +10,7 @@ from queue_manager.cluster.port import JOBS, PODS, PatchType
 from queue_manager.cluster.simulated.objects import with_condition, write_status
 from queue_manager.store.records import State, Wish
 from queue_manager.store.store import Store
-from tests.controller.world import CONFIGURATION, World, batch_job, settings, train_job
+from tests.controller.world import CONFIGURATION, World, batch_job, settings, train_job, with_checks
 
 
 def lose_readiness(world: World, name: str) -> None:
@@ -290,3 +290,21 @@ async def test_counts_are_shown_as_metrics(store: Store) -> None:
         assert samples["queue_manager_deactivations_total", ("cause", cause)] == 1
         assert samples["queue_manager_ready_wait_seconds_count",] == 1
         assert samples["queue_manager_workloads", ("queue", "team"), ("state", "deactivated")] == 1
+
+
+async def test_one_at_a_time_counts_a_job_that_waits_for_its_checks(store: Store) -> None:
+    async with World(store) as world:
+        world.configure(with_checks("licence"))
+        world.configure(settings("1h").replace('{"timeout"', '{"blockAdmission": true, "timeout"'))
+        await world.submit(train_job("a", 1, seconds=6000, ready_after="20s"))
+        await world.until_state("a", State.RESERVED)
+        await world.submit(train_job("b", 1, seconds=6000))
+        await world.clock.advance(600)
+        row = world.known_row("b")
+        assert (row.state, row.reason) == (State.WAITING, "WaitingForPodsReady")
+        world.answer("a", "licence", "Ready")
+        await world.until_state("a", State.RUNNING)
+        await world.until_state("b", State.RESERVED)
+        started = world.known_row("a").admission
+        assert started is not None
+        assert started.ready_at is not None
