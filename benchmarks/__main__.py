@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import churn, domains, engine, gang, idle, latency, placement
+from benchmarks import churn, domains, engine, gang, idle, latency, pinned, placement
 from benchmarks.machine import busy_cores, spin
 from benchmarks.report import Report
 from benchmarks.world import NotBuilt
@@ -19,6 +19,7 @@ FIGURES: dict[str, Callable[[str, Path | None], list[Report]]] = {
     "domains": domains.run,
     "latency": latency.run,
     "gang": gang.run,
+    "pinned": pinned.run,
     "churn": churn.run,
     "idle": idle.run,
 }
