@@ -11,7 +11,9 @@ import pytest
 from queue_manager.cluster.port import EVENTS, JOB_SETS, JOBS, NODES, PODS, Object, PatchType, Resource
 from queue_manager.cluster.simulated.faults import SeededFaults
 from queue_manager.cluster.simulated.objects import write_status
+from queue_manager.kinds.annotations import JOB_SET_EXCLUSIVE
 from queue_manager.kinds.gates import INDEX_LABEL, JOB_INDEX_LABEL, SLOT, TOPOLOGY_GATE
+from queue_manager.kinds.pins import REQUIRED
 from queue_manager.store.records import State
 from queue_manager.store.store import Store
 from tests.controller.test_crashes import check_invariants
@@ -267,6 +269,34 @@ async def test_kills_faults_and_deletions_never_put_two_pods_into_one_slot(store
                           within=3600)  # fmt: skip
         assert world.charged() == 0
         check_invariants(world)
+
+
+async def test_leaders_go_first_to_their_committed_racks_and_their_followers_after_them(store: Store) -> None:
+    """JobSet's annotation stays where Trainer made the JobSet of a runtime: it refuses followers until their leader is
+    scheduled, so nobody may wait for all pods."""
+    obj = job_set("j", 2, 2, gpus=4, seconds=600)
+    obj["metadata"]["annotations"] = {JOB_SET_EXCLUSIVE: RACK}
+    async with World(store) as world:
+        await world.submit(obj, JOB_SETS)
+        wanted = await until_seated(world, "j")
+        assert {slot: node for slot, node in wanted.items() if slot % 2 == 0} == {0: "n0", 2: "n2"}
+        assert all(wanted[rank(pod, 2)] == pod["spec"]["nodeName"] for pod in world.pods("j"))
+        followers = sorted((pod for pod in world.pods("j") if rank(pod, 2) % 2), key=lambda pod: rank(pod, 2))
+        assert [pod["spec"]["nodeSelector"][RACK] for pod in followers] == ["rack-0", "rack-1"]
+
+
+async def test_the_users_terms_of_affinity_are_only_added_to(store: Store) -> None:
+    term = {"matchExpressions": [{"key": RACK, "operator": "Exists"}]}
+    required = {"nodeSelectorTerms": [term, {"matchExpressions": [{"key": "kubernetes.io/os", "operator": "Exists"}]}]}
+    obj = spread(indexed(batch_job("j", 4, gpus=4, seconds=600)))
+    obj["spec"]["template"]["spec"]["affinity"] = {"nodeAffinity": {REQUIRED: required}}
+    async with World(store) as world:
+        await world.submit(obj, JOBS)
+        await until_seated(world, "j")
+        for pod in world.pods("j"):
+            terms = pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+            assert [t["matchFields"][0]["values"] for t in terms] == [[pod["spec"]["nodeName"]]] * 2
+            assert terms[0]["matchExpressions"] == term["matchExpressions"]
 
 
 @pytest.mark.parametrize("seed", range(5))

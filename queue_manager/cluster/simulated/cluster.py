@@ -11,6 +11,7 @@ from queue_manager.cluster.port import CRDS, NAMESPACES, NODES, Object
 from queue_manager.cluster.simulated.api_server import ApiState
 from queue_manager.cluster.simulated.client import SimulatedClient
 from queue_manager.cluster.simulated.crds import definitions
+from queue_manager.cluster.simulated.exclusive import ExclusivePods
 from queue_manager.cluster.simulated.faults import Faults
 from queue_manager.cluster.simulated.garbage import GarbageCollector
 from queue_manager.cluster.simulated.job_controller import JobController
@@ -61,6 +62,7 @@ class SimulatedCluster(SimulatedClient):
             random,
             lag,
         )
+        self.state.mutators.append(ExclusivePods(self.state).mutate)
         self.state.storage.listen(self.machinery.noticed)
         for name in ("default", "kube-system"):
             self.state.create(NAMESPACES, "", {"metadata": {"name": name}}, manager="kube-apiserver")

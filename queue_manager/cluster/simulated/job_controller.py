@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from random import Random
 
 from queue_manager.cluster.cache import controller_of, key_of
-from queue_manager.cluster.port import JOBS, PODS, Object
+from queue_manager.cluster.port import JOBS, PODS, ApiError, Object
 from queue_manager.cluster.simulated.api_server import ApiState
 from queue_manager.cluster.simulated.documents import copied
 from queue_manager.cluster.simulated.machinery import Key
@@ -32,6 +32,7 @@ class JobController:
     def __init__(self, api: ApiState, random: Random) -> None:
         self._api = api
         self._random = random
+        self._refused: ApiError | None = None
 
     def keys(self, change: Change) -> Iterable[Key]:
         """The Job, or the Job of the pod."""
@@ -90,7 +91,10 @@ class JobController:
             if has_condition(job, "Suspended"):
                 self._condition(status, "Suspended", False, "JobResumed", "Job resumed")
             self._scale(job, status, active, pods)
+        refused, self._refused = self._refused, None
         self._observe(job, status)
+        if refused is not None:
+            raise refused  # tried again after a pause
 
     def _count_finished(self, job: Object, status: Object) -> list[Object]:
         """Counts pods that ended, each once (the finalizer says whether it was counted); answers all pods."""
@@ -157,7 +161,10 @@ class JobController:
             },
             "spec": template["spec"],
         }
-        self._api.create(PODS, job["metadata"]["namespace"], pod, manager=_MANAGER)
+        try:
+            self._api.create(PODS, job["metadata"]["namespace"], pod, manager=_MANAGER)
+        except ApiError as error:
+            self._refused = error
 
     def _remove(self, pods: Iterable[Object]) -> None:
         """Ends pods without counting them."""

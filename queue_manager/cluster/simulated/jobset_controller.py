@@ -9,6 +9,7 @@ from queue_manager.cluster.cache import controller_of, key_of
 from queue_manager.cluster.port import JOB_SETS, JOBS, Object
 from queue_manager.cluster.simulated.api_server import ApiState
 from queue_manager.cluster.simulated.documents import copied, read
+from queue_manager.cluster.simulated.exclusive import EXCLUSIVE
 from queue_manager.cluster.simulated.machinery import Key
 from queue_manager.cluster.simulated.objects import (
     children,
@@ -211,9 +212,11 @@ def _child(job_set: Object, entry: Object, index: int, global_index: int, attemp
         ATTEMPT: str(attempt),
     }
     spec = template["spec"]
+    key = read(job_set, "metadata", "annotations", EXCLUSIVE) or read(template, "metadata", "annotations", EXCLUSIVE)
+    exclusive = {EXCLUSIVE: key} if key else {}
     for metadata in (template.setdefault("metadata", {}), spec["template"].setdefault("metadata", {})):
         metadata["labels"] = {**(metadata.get("labels") or {}), **marks}
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), **marks}
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **marks, **exclusive}
     spec["suspend"] = bool(job_set["spec"].get("suspend"))
     metadata = {
         **template["metadata"],

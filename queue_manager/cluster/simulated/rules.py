@@ -77,7 +77,8 @@ class PodRules(Rules):
             raise invalid(self.resource, name, f"spec: Forbidden: pod updates may not change fields {sorted(fixed)}")
         kept = all(entry in (after.get("tolerations") or []) for entry in before.get("tolerations") or [])
         selected = {**(before.get("nodeSelector") or {})}.items() <= {**(after.get("nodeSelector") or {})}.items()
-        if not kept or not selected or _without_node_affinity(before) != _without_node_affinity(after):
+        same = _without_node_affinity(before) == _without_node_affinity(after)
+        if not kept or not selected or not same or not _only_narrowed(_terms(before), _terms(after)):
             raise invalid(self.resource, name, "spec: Forbidden: scheduling directives may only be narrowed")
 
 
@@ -122,6 +123,30 @@ def _defaulted_container(container: Object) -> Object:
 
 def _names(entries: Any) -> set[str]:
     return {entry["name"] for entry in entries or ()}
+
+
+def _terms(spec: Object) -> list[Object]:
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    found: list[Object] = read(spec, "affinity", "nodeAffinity", required, "nodeSelectorTerms", default=[])
+    return found
+
+
+def _only_narrowed(before: list[Object], after: list[Object]) -> bool:
+    """Where a gated pod has required terms, each may only get more requirements; an empty one, which matches nothing,
+    gets none. Where it has none anything may be set."""
+    if not before:
+        return True
+    if len(before) != len(after):
+        return False
+    for old, new in zip(before, after, strict=True):
+        if not any(old.get(field) for field in _FIELDS) and any(new.get(field) for field in _FIELDS):
+            return False
+        if any((new.get(field) or [])[: len(old.get(field) or [])] != (old.get(field) or []) for field in _FIELDS):
+            return False
+    return True
+
+
+_FIELDS = ("matchExpressions", "matchFields")
 
 
 def _without_node_affinity(spec: Object) -> Object:
