@@ -16,6 +16,7 @@ from queue_manager.store import records
 from queue_manager.store.configurations import current_revision
 from queue_manager.store.store import Store
 
+from .planning.worker import Planner
 from .problems import not_found
 
 
@@ -39,6 +40,7 @@ class Context:
         self.now = now
         self.patience = patience
         self.writing = threading.Lock()
+        self.planner = Planner(store.engine)
         self._lock = threading.Lock()
         self._loaded: Loaded | None = None
 

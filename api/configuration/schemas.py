@@ -31,6 +31,42 @@ class ObjectChange(ApiModel):
     name: str
 
 
+class FieldChange(ApiModel):
+    """One field that differs; null where it is not there."""
+
+    field: str
+    before: Any = None
+    after: Any = None
+
+
+class DescribedChange(ObjectChange):
+    """What happens to one object, field by field."""
+
+    fields: list[FieldChange]
+
+
+class Difference(ApiModel):
+    """What an apply would change."""
+
+    revision: int = Field(description="The revision that is compared with")
+    changes: list[DescribedChange]
+    warnings: list[Finding]
+
+
+class Plan(Difference):
+    """What an apply would change, and whom it hurts or helps, by the live state of the moment.
+
+    Lists hold `namespace/name` of workloads that are touched by the change; what was so before is not told.
+    """
+
+    hash: str = Field(description="Of the changes and everything they do; `ifPlan` applies only what has this hash")
+    over_quota: list[str] = Field(description="Running ones that would use more than the quota of their queue")
+    preemptible: list[str] = Field(description="Running ones that others could preempt, or would at once")
+    would_stop: list[str] = Field(description="Running ones that would be evicted at once")
+    would_start: list[str] = Field(description="Waiting ones that would start")
+    never_start: list[str] = Field(description="Waiting ones that could not start even with everything to themselves")
+
+
 class Applied(ApiModel):
     """The outcome of an apply. Without changes there is no new revision."""
 
@@ -40,13 +76,14 @@ class Applied(ApiModel):
 
 
 class RevisionEntry(ApiModel):
-    """One change of the configuration; `diff` has each object before and after."""
+    """One change of the configuration; `diff` has each object before and after, `changes` the fields that differ."""
 
     number: int
     author: str
     at: datetime
     reason: str
     diff: list[dict[str, Any]]
+    changes: list[DescribedChange]
 
 
 class Document(ApiModel):

@@ -2,29 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
 
+from queue_manager.config.compiled import from_stored
+from queue_manager.config.difference import field_changes
 from queue_manager.config.export import export
 from queue_manager.config.models import ConfigObject
 from queue_manager.config.parse import ParseResult, parse
 from queue_manager.config.problem import Problem
 from queue_manager.config.validate import advise, validate
 from queue_manager.store import records
+from queue_manager.store.configurations import difference
 from queue_manager.store.records import StaleConfiguration
 
 from ..context import Context, Loaded
 from ..paging import Page
 from ..problems import ProblemError, not_found
-from .schemas import Applied, Document, Finding, ObjectChange, RevisionEntry
+from .schemas import Applied, DescribedChange, FieldChange, Finding, ObjectChange, RevisionEntry
 
 T = TypeVar("T")
+Entry = Mapping[str, Any]
+"""{kind, namespace, name, before, after} of a diff."""
 Key = tuple[str, str, str]
 """(kind, namespace, name)."""
 
-_TRIES = 5
+TRIES = 5
+"""How often a change is tried on the newest revision while others change it."""
+NO_OWNERS: Mapping[Key, str] = {}
 ANONYMOUS = "local"
 """Who acts while there is no authentication."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A change of one revision that is valid: objects created or replaced, and keys of those deleted."""
+
+    loaded: Loaded
+    made: tuple[records.ConfigObject, ...]
+    gone: tuple[Key, ...]
+    advice: tuple[Problem, ...] = ()
+
+    def diff(self) -> list[dict[str, Any]]:
+        """Objects that are not the same afterwards, before and after."""
+        return difference(self.loaded.stored, self.made, self.gone)
+
+    def after(self) -> list[records.ConfigObject]:
+        """All objects as they will be."""
+        objects = {key_of(row): row for row in self.loaded.stored if key_of(row) not in self.gone}
+        objects.update((key_of(row), row) for row in self.made)
+        return [objects[key] for key in sorted(objects)]
+
+
+Proposing = Callable[[Loaded], Proposal]
 
 
 def export_text(context: Context) -> tuple[int, str]:
@@ -44,76 +75,159 @@ def apply_text(
     expected: int | None = None,
 ) -> Applied:
     """Creates and changes the objects of a YAML text; with `prune` deletes the owner's objects that it lacks."""
+    return apply(context, of_text(text, file=file, owner=owner, prune=prune, expected=expected), reason)
+
+
+def apply_planned(context: Context, proposal: Proposal, reason: str) -> Applied | None:
+    """Applies what was planned; None when the configuration has moved since."""
+    with context.writing:
+        try:
+            return write(context, proposal, reason)
+        except StaleConfiguration:
+            return None
+
+
+def of_text(
+    text: str, *, file: str = "", owner: str = "", prune: bool = False, expected: int | None = None
+) -> Proposing:
+    """What a YAML text asks for, given the newest revision; every problem of it is told."""
     if prune and not owner:
         raise ProblemError(422, "Prune needs an owner", "say by `owner` whose objects may be deleted")
     result = parse(text, file)
     wanted = {item.key for item in result.objects}
 
-    def attempt(loaded: Loaded) -> Applied:
+    def proposing(loaded: Loaded) -> Proposal:
         if expected is not None and expected != loaded.revision:
             raise stale(f"the configuration is at revision {loaded.revision}, not {expected}")
-        gone = [_key(row) for row in loaded.stored if prune and row.owner == owner and _key(row) not in wanted]
-        return _write(context, loaded, result, gone, owner, reason)
+        gone = [key_of(row) for row in loaded.stored if prune and row.owner == owner and key_of(row) not in wanted]
+        return propose(loaded, result, gone, owner)
 
-    return _change(context, attempt)
+    return proposing
 
 
-def _change(context: Context, attempt: Callable[[Loaded], T]) -> T:
+def of_rollback(context: Context, number: int) -> Proposing:
+    """The whole configuration as it was at a revision, owners too."""
+    try:
+        wanted = context.store.configuration_at(number)
+    except LookupError:
+        raise not_found("revision", str(number)) from None
+    result = from_stored(wanted)
+    owners = {key_of(row): row.owner for row in wanted}
+
+    def proposing(loaded: Loaded) -> Proposal:
+        gone = [key_of(row) for row in loaded.stored if key_of(row) not in owners]
+        return propose(loaded, result, gone, "", owners)
+
+    return proposing
+
+
+def apply(context: Context, proposing: Proposing, reason: str) -> Applied:
+    """Applies a change to whatever the newest revision is."""
+    return change(context, lambda loaded: write(context, proposing(loaded), reason))
+
+
+def rollback_reason(number: int) -> str:
+    """What a revision says that was made without words of its own."""
+    return f"rollback to revision {number}"
+
+
+def change(context: Context, attempt: Callable[[Loaded], T]) -> T:
     """Tries on the newest revision until nobody else (another process) has changed it meanwhile; conditions of the
     request are looked at anew each time."""
     with context.writing:
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             try:
                 return attempt(context.configuration())
             except StaleConfiguration:
                 continue
-    raise ProblemError(409, "Configuration changes too fast", "try again", headers={"Retry-After": "1"})
+    raise too_fast()
 
 
-def _write(
-    context: Context, loaded: Loaded, result: ParseResult, gone: Collection[Key], owner: str, reason: str
-) -> Applied:
+def too_fast() -> ProblemError:
+    """409: others change the configuration all the time."""
+    return ProblemError(409, "Configuration changes too fast", "try again", headers={"Retry-After": "1"})
+
+
+def propose(
+    loaded: Loaded, result: ParseResult, gone: Collection[Key], owner: str, owners: Mapping[Key, str] = NO_OWNERS
+) -> Proposal:
+    """What a revision would become by these objects and without those `gone`; 422 with every problem. `owner` is the
+    owner of all, else each keeps the one it has in `owners` or had before."""
     merged = {item.key: item for item in loaded.objects if item.key not in gone}
     merged.update((item.key, item) for item in result.objects)
     objects = list(merged.values())
-    problems = [*result.errors, *validate(objects, result.broken)]
+    problems = [*result.errors, *validate(objects, result.broken, gone)]
     if problems:
         raise invalid(problems)
-    owners = {_key(row): row.owner for row in loaded.stored}
+    known = {key_of(row): row.owner for row in loaded.stored} | dict(owners)
+    made = [_record(item, owner or known.get(item.key, "")) for item in result.objects]
+    mine = {item.key for item in result.objects}
+    advice = [*result.warnings, *(each for each in advise(objects) if _place_of(each) in mine)]
+    return Proposal(loaded, tuple(made), tuple(gone), tuple(advice))
+
+
+def write(context: Context, proposal: Proposal, reason: str) -> Applied:
+    before = proposal.loaded.revision
     revision = context.store.apply_configuration(
-        [_record(item, owner or owners.get(item.key, "")) for item in result.objects],
-        delete=gone,
+        proposal.made,
+        delete=proposal.gone,
         author=ANONYMOUS,
         reason=reason,
         now=context.now(),
-        expected_revision=loaded.revision,
+        expected_revision=before,
         source="api",
     )
-    mine = {item.key for item in result.objects}
-    advice = [*result.warnings, *(each for each in advise(objects) if _key_of(each) in mine)]
     return Applied(
         revision=revision.number,
-        changes=_changes(revision) if revision.number != loaded.revision else [],
-        warnings=[Finding(**each.as_dict()) for each in advice],
+        changes=_changes(revision.diff) if revision.number != before else [],
+        warnings=findings(proposal.advice),
     )
 
 
-def _key_of(problem: Problem) -> Key:
+def findings(problems: Iterable[Problem]) -> list[Finding]:
+    """Problems as answers have them."""
+    return [Finding(**each.as_dict()) for each in problems]
+
+
+def _place_of(problem: Problem) -> Key:
     namespace, _, name = problem.name.rpartition("/") if problem.kind == "LocalQueue" else ("", "", problem.name)
     return problem.kind, namespace, name
 
 
-def _changes(revision: records.Revision) -> list[ObjectChange]:
-    actions = {(False, True): "created", (True, True): "changed", (True, False): "deleted"}
+def _changes(diff: Iterable[Entry]) -> list[ObjectChange]:
     return [
-        ObjectChange(
-            action=actions[entry["before"] is not None, entry["after"] is not None],  # type: ignore[arg-type]
+        ObjectChange(action=action_of(entry), kind=entry["kind"], namespace=entry["namespace"], name=entry["name"])
+        for entry in diff
+    ]
+
+
+def action_of(entry: Entry) -> Literal["created", "changed", "deleted"]:
+    """What an entry of a diff says of its object."""
+    if entry["before"] is None:
+        return "created"
+    return "deleted" if entry["after"] is None else "changed"
+
+
+def described(diff: Iterable[Entry]) -> list[DescribedChange]:
+    """A diff field by field."""
+    return [
+        DescribedChange(
+            action=action_of(entry),
             kind=entry["kind"],
             namespace=entry["namespace"],
             name=entry["name"],
+            fields=[
+                FieldChange(field=field, before=before, after=after)
+                for field, before, after in field_changes(_telling(entry["before"]), _telling(entry["after"]))
+            ],
         )
-        for entry in revision.diff
+        for entry in diff
     ]
+
+
+def _telling(body: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """What an object says: without what is empty, which is as good as not there."""
+    return {name: value for name, value in (body or {}).items() if value}
 
 
 def invalid(problems: Iterable[Problem]) -> ProblemError:
@@ -128,7 +242,7 @@ def stale(detail: str) -> ProblemError:
     return ProblemError(412, "Changed in between", f"{detail}; read it again")
 
 
-def _key(row: records.ConfigObject) -> Key:
+def key_of(row: records.ConfigObject) -> Key:
     return row.kind, row.namespace, row.name
 
 
@@ -137,86 +251,9 @@ def _record(item: ConfigObject, owner: str) -> records.ConfigObject:
     return records.ConfigObject(kind, name, item.spec_document(), namespace, dict(item.metadata.labels), owner)
 
 
-def list_objects(context: Context, kind: str, cursor: str, limit: int) -> Page[Document]:
-    """Objects of a kind by namespace and name; the cursor is the last one's."""
-    found = sorted((item for item in context.configuration().objects if item.kind == kind), key=_place)
-    later = [item for item in found if _place(item) > tuple(cursor.split("\n"))] if cursor else found
-    page = later[:limit]
-    return Page(items=[_document(item) for item in page], next="\n".join(_place(page[-1])) if later[limit:] else None)
-
-
-def _place(item: ConfigObject) -> tuple[str, ...]:
-    return item.metadata.namespace, item.name
-
-
-def _document(item: ConfigObject) -> Document:
-    return Document.model_validate(item.document())
-
-
-def get_object(context: Context, key: Key) -> tuple[int, Document]:
-    """The revision of an object's last change, and the object."""
-    loaded = context.configuration()
-    row, item = _find(loaded, key)
-    return row.revision, _document(item)
-
-
-def _find(loaded: Loaded, key: Key) -> tuple[records.ConfigObject, ConfigObject]:
-    row = next((row for row in loaded.stored if _key(row) == key), None)
-    item = next((item for item in loaded.objects if item.key == key), None)
-    if row is None or item is None:
-        kind, namespace, name = key
-        raise not_found(kind, f"{namespace}/{name}" if namespace else name)
-    return row, item
-
-
-def put_object(context: Context, key: Key, text: str, if_match: str, if_none_match: str) -> tuple[bool, int, Document]:
-    """Creates or replaces one object: whether it is new, its revision, itself."""
-    result = parse(text)
-    _must_be(key, result)
-
-    def attempt(loaded: Loaded) -> tuple[bool, int, Document]:
-        row = next((row for row in loaded.stored if _key(row) == key), None)
-        _check_match(row, if_match, if_none_match)
-        _write(context, loaded, result, (), "", "")
-        return row is None, *get_object(context, key)
-
-    return _change(context, attempt)
-
-
-def _must_be(key: Key, result: ParseResult) -> None:
-    if result.errors:
-        raise invalid(result.errors)
-    if [item.key for item in result.objects] != [key]:
-        kind, namespace, name = key
-        what = f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
-        raise ProblemError(422, "Another object", f"the body must be exactly one object, the {what} of the URL")
-
-
-def delete_object(context: Context, key: Key, if_match: str) -> None:
-    """Deletes one object; 422 with the reasons when others need it."""
-
-    def attempt(loaded: Loaded) -> None:
-        row, _ = _find(loaded, key)
-        _check_match(row, if_match, "")
-        _write(context, loaded, ParseResult(), (key,), "", "")
-
-    _change(context, attempt)
-
-
 def etag(revision: int) -> str:
     """Strong entity tag of a revision."""
     return f'"{revision}"'
-
-
-def _check_match(row: records.ConfigObject | None, if_match: str, if_none_match: str) -> None:
-    if if_none_match.strip() == "*" and row is not None:
-        raise stale("it exists already")
-    if if_match and (row is None or (if_match.strip() != "*" and etag(row.revision) not in _tags(if_match))):
-        raise stale("it is at another revision" if row else "it does not exist")
-
-
-def _tags(header: str) -> list[str]:
-    return [tag.strip() for tag in header.split(",")]
 
 
 def expected_revision(if_match: str) -> int | None:
@@ -230,14 +267,34 @@ def expected_revision(if_match: str) -> int | None:
     return int(number)
 
 
+def get_revision(context: Context, number: int) -> RevisionEntry:
+    """One revision."""
+    found = context.store.revision(number)
+    if found is None:
+        raise not_found("revision", str(number))
+    return _entry(found)
+
+
+def _entry(found: records.Revision) -> RevisionEntry:
+    return RevisionEntry(
+        number=found.number,
+        author=found.author,
+        at=found.at,
+        reason=found.reason,
+        diff=_diff(found),
+        changes=described(found.diff),
+    )
+
+
 def list_revisions(context: Context, cursor: str, limit: int) -> Page[RevisionEntry]:
     """Revisions, newest first."""
     if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
         raise ProblemError(400, "Bad cursor", "use `next` of the page before, as it was given")
     found: Sequence[records.Revision] = context.store.revisions(limit + 1, int(cursor) if cursor else None)
     page = found[:limit]
-    items = [RevisionEntry(number=r.number, author=r.author, at=r.at, reason=r.reason, diff=_diff(r)) for r in page]
-    return Page(items=items, next=str(page[-1].number) if len(found) > limit else None)
+    return Page(
+        items=[_entry(revision) for revision in page], next=str(page[-1].number) if len(found) > limit else None
+    )
 
 
 def _diff(revision: records.Revision) -> list[dict[str, Any]]:

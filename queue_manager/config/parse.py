@@ -20,7 +20,7 @@ from queue_manager.config.source import Document, LinedDict, LinedList, Numeral,
 
 Path = Sequence[str | int]
 
-_ALIASES = {
+ALIASES = {
     "Queue": {"cohortName": "cohort"},
     "Cohort": {"parentName": "parent"},
     "LocalQueue": {"clusterQueue": "queue"},
@@ -198,7 +198,7 @@ def _rename_aliases(document: Document, collector: _Collector) -> None:
         return
     if content["kind"] == "Queue":
         kueue.join_checks(spec)
-    for alias, name in _ALIASES.get(content["kind"], {}).items():
+    for alias, name in ALIASES.get(content["kind"], {}).items():
         if alias not in spec:
             continue
         if name in spec:

@@ -35,23 +35,33 @@ Finding = tuple[Path, str, str]
 
 
 class _Context:
-    """Names that may be referred to. What is `broken` elsewhere is not reported again as unknown."""
+    """Names that may be referred to. What is `broken` elsewhere is not reported again as unknown, what is `removed`
+    by the same change is said to be still in use."""
 
-    def __init__(self, objects: Sequence[ConfigObject], broken: Collection[Key]) -> None:
+    def __init__(self, objects: Sequence[ConfigObject], broken: Collection[Key], removed: Collection[Key]) -> None:
+        self._removed = {(kind, name) for kind, _namespace, name in removed}
         self.names: dict[str, set[str]] = {}
         for kind, _namespace, name in [*(item.key for item in objects), *broken]:
             self.names.setdefault(kind, set()).add(name)
         self.tree: Tree = build_tree(objects)
 
-    def unknown(self, kind: str, name: str) -> str:
-        """A hint when there is no such object, else ""."""
+    def unknown(self, path: Path, kind: str, name: str) -> Iterator[Finding]:
+        """A finding when there is no such object."""
         known = self.names.get(kind, set())
-        return "" if name in known else nearest_or_list(name, known, kind.lower()) or "create it"
+        if name in known:
+            return
+        if (kind, name) in self._removed:
+            yield path, f"{kind.lower()} {name!r} is still used here", "take it out here first, or keep it"
+        else:
+            yield path, f"unknown {kind.lower()} {name!r}", nearest_or_list(name, known, kind.lower())
 
 
-def validate(objects: Sequence[ConfigObject], broken: Collection[Key] = frozenset()) -> list[Problem]:
-    """All problems of the whole configuration, in the order of its objects."""
-    context = _Context(objects, broken)
+def validate(
+    objects: Sequence[ConfigObject], broken: Collection[Key] = frozenset(), removed: Collection[Key] = frozenset()
+) -> list[Problem]:
+    """All problems of the whole configuration, in the order of its objects. `removed` are keys of what a change takes
+    away."""
+    context = _Context(objects, broken, removed)
     problems = []
     for item in objects:
         check = _CHECKS.get(item.kind)
@@ -89,8 +99,8 @@ def _topology(item: Topology, context: _Context) -> Iterator[Finding]:
 
 def _flavor(item: Flavor, context: _Context) -> Iterator[Finding]:
     topology = item.spec.topology_name
-    if topology and (hint := context.unknown("Topology", topology)):
-        yield ("spec", "topologyName"), f"unknown topology {topology!r}", hint
+    if topology:
+        yield from context.unknown(("spec", "topologyName"), "Topology", topology)
     for index, toleration in enumerate(item.spec.tolerations):
         path = ("spec", "tolerations", index)
         if toleration.operator == "Exists" and toleration.value:
@@ -179,8 +189,7 @@ def _groups(groups: Sequence[ResourceGroup], has_parent: bool, parent: str, cont
             resources.setdefault(resource, index)
         for place, flavor in enumerate(group.flavors):
             spot = (*path, "flavors", place)
-            if hint := context.unknown("Flavor", flavor.name):
-                yield (*spot, "name"), f"unknown flavor {flavor.name!r}", hint
+            yield from context.unknown((*spot, "name"), "Flavor", flavor.name)
             if flavor.name in flavors:
                 yield (*spot, "name"), f"flavor {flavor.name!r} is listed twice", "a flavor belongs to one group"
             flavors[flavor.name] = index
@@ -217,8 +226,7 @@ def _limits(path: Path, quota: ResourceQuota, has_parent: bool, parent: str) -> 
 
 
 def _local_queue(item: LocalQueue, context: _Context) -> Iterator[Finding]:
-    if hint := context.unknown("Queue", item.spec.queue):
-        yield ("spec", "queue"), f"unknown queue {item.spec.queue!r}", hint
+    yield from context.unknown(("spec", "queue"), "Queue", item.spec.queue)
 
 
 def _role_binding(item: RoleBinding, context: _Context) -> Iterator[Finding]:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from queue_manager.cluster.port import JOB_SETS, JOBS, NODES, PODS, Object
 from queue_manager.config.compiled import Compiled, compile_objects
+from queue_manager.controller.asked import workload_of
 from queue_manager.controller.drain import unsettled
 from queue_manager.controller.intake import Intake
 from queue_manager.controller.kubernetes_groups import Disrupted, KubernetesGroups
@@ -15,7 +16,6 @@ from queue_manager.controller.owners import Owners
 from queue_manager.controller.pod_table import Pod, PodTable
 from queue_manager.controller.rows import Rows
 from queue_manager.controller.sites import Sites
-from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.view import ClusterView
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.workload import Workload
@@ -197,28 +197,8 @@ class Picture:
     def workload(self, row: WorkloadRow) -> Workload:
         """A row as the engine takes it, with what only its object tells and what its priority class says now."""
         obj = self.object_of(row)
-        priority_class = self.compiled.priority_classes.get(row.priority_class)
-        return Workload(
-            uid=row.uid,
-            namespace=row.namespace,
-            name=row.name,
-            queue=row.queue,
-            created=to_microseconds(row.created_at),
-            pod_groups=row.pod_groups,
-            priority=row.priority,
-            may_preempt=row.may_preempt,
-            preemptible=row.preemptible,
-            user=row.user,
-            groups=row.groups,
-            topology=row.topology,
-            not_before=to_microseconds(row.not_before) if row.not_before else 0,
-            requeued=to_microseconds(row.requeued_at) if row.requeued_at else 0,
-            max_run_time=max(1, row.max_run_time - row.past_run_time) if row.max_run_time else 0,
-            min_run_time=priority_class.min_run_time if priority_class is not None else 0,
-            checkpointed_at=0 if obj is None else checkpointed_at(obj),
-            namespace_labels=self.intake.namespace_labels(row.namespace),
-            local_queue=f"{row.namespace}/{row.local_queue}",
-        )
+        saved = 0 if obj is None else checkpointed_at(obj)
+        return workload_of(row, self.compiled, self.intake.namespace_labels(row.namespace), saved)
 
     def refresh_node(self, name: str, now: datetime) -> frozenset[str]:
         """Tells the engine what a node looks like now, and what nobody's pods take of it; answers who is on it."""

@@ -109,24 +109,24 @@ def apply(
     newest = current_revision(connection)
     if expected_revision is not None and expected_revision != newest:
         raise StaleConfiguration(f"made for revision {expected_revision} of the configuration, the newest is {newest}")
-    diff = _difference({_key(found): _body(found) for found in _objects(connection)}, objects, delete)
+    diff = difference(_objects(connection), objects, delete)
     if not diff:
-        return _revision(connection, newest)
-    revision = Revision(newest + 1, author, now, reason, tuple(diff))
-    _write(connection, revision, source)
+        return revision(connection, newest) or Revision(0, "", datetime.fromtimestamp(0, UTC), "", ())
+    made = Revision(newest + 1, author, now, reason, tuple(diff))
+    _write(connection, made, source)
     audits.write(
         connection,
         who=author,
         action="configuration.apply",
-        object=f"revision/{revision.number}",
+        object=f"revision/{made.number}",
         before={"revision": newest},
-        after={"revision": revision.number, "diff": diff},
+        after={"revision": made.number, "diff": diff},
         source=source,
         reason=reason,
         now=now,
     )
     notify(connection, CONFIGURATION)
-    return revision
+    return made
 
 
 def revisions(connection: Connection, limit: int, before: int | None) -> list[Revision]:
@@ -147,18 +147,21 @@ def _body(found: ConfigObject) -> dict[str, Any]:
     return {"spec": found.spec, "labels": found.labels, "owner": found.owner}
 
 
-def _difference(
-    stored: Mapping[Key, Mapping[str, Any]], objects: Sequence[ConfigObject], delete: Iterable[Key]
+def difference(
+    stored: Iterable[ConfigObject], objects: Sequence[ConfigObject], delete: Iterable[Key]
 ) -> list[dict[str, Any]]:
+    """What creating or replacing `objects` and deleting others changes: {kind, namespace, name, before, after} of each
+    object that is not the same afterwards."""
+    known = {_key(found): _body(found) for found in stored}
     wanted: dict[Key, Mapping[str, Any] | None] = dict.fromkeys(delete)
     for wish in objects:
         if _key(wish) in wanted:
             raise ValueError(f"{wish.kind} {wish.namespace}/{wish.name} is there twice")
         wanted[_key(wish)] = codec.builtins(_body(wish))
     return [
-        {"kind": key[0], "namespace": key[1], "name": key[2], "before": stored.get(key), "after": after}
+        {"kind": key[0], "namespace": key[1], "name": key[2], "before": known.get(key), "after": after}
         for key, after in sorted(wanted.items())
-        if stored.get(key) != after
+        if known.get(key) != after
     ]
 
 
@@ -188,8 +191,7 @@ def _write(connection: Connection, revision: Revision, source: str) -> None:
         connection.execute(_DELETE, {"rows": codec.encode(keys)})
 
 
-def _revision(connection: Connection, number: int) -> Revision:
+def revision(connection: Connection, number: int) -> Revision | None:
+    """One revision, None when there is none of that number."""
     row = connection.execute(_REVISION, {"number": number}).one_or_none()
-    if row is None:
-        return Revision(0, "", datetime.fromtimestamp(0, UTC), "", ())
-    return Revision(row.number, row.author, row.at, row.reason, tuple(row.diff))
+    return None if row is None else Revision(row.number, row.author, row.at, row.reason, tuple(row.diff))

@@ -245,6 +245,11 @@ class Store:
         with self._reading() as connection:
             return configurations.revisions(connection, limit, before)
 
+    def revision(self, number: int) -> Revision | None:
+        """One revision, None when there is none of that number."""
+        with self._reading() as connection:
+            return configurations.revision(connection, number)
+
     # --- audit ----------------------------------------------------------------------------------------------------
 
     def audit(

@@ -15,6 +15,7 @@ from queue_manager.store.store import Store
 from tests.api.world import SMALL, configure, document, queue
 
 CONFIG = "/api/v1/config"
+ANY = {"If-Match": "*"}
 TEXT = export(parse_objects(SMALL).objects)
 
 
@@ -146,9 +147,10 @@ def test_applies_at_the_same_time_all_succeed_one_after_the_other(client: TestCl
 
 def test_what_others_need_is_not_deleted(client: TestClient):
     put(client, TEXT)
-    answer = client.delete("/api/v1/flavors/h100")
+    answer = client.delete("/api/v1/flavors/h100", headers=ANY)
     assert answer.status_code == 422
-    assert {error["message"] for error in answer.json()["errors"]} == {"unknown flavor 'h100'"}
+    assert {error["message"] for error in answer.json()["errors"]} == {"flavor 'h100' is still used here"}
+    assert {error["hint"] for error in answer.json()["errors"]} == {"take it out here first, or keep it"}
     assert {error["name"] for error in answer.json()["errors"]} == {"nlp", "vision", "ranking"}
 
 
@@ -163,7 +165,8 @@ def test_one_object_is_read_changed_and_deleted(client: TestClient):
     assert client.put(path, json=changed, headers={"If-Match": tag}).status_code == 412
     assert client.put(path, json=changed, headers={"If-None-Match": "*"}).status_code == 412
     assert client.delete(path, headers={"If-Match": tag}).status_code == 412
-    assert client.delete(path).status_code == 204
+    assert client.delete(path).status_code == 428
+    assert client.delete(path, headers=ANY).status_code == 204
     assert client.get(path).status_code == 404
     assert client.put(path, json=changed).status_code == 201
 
@@ -189,7 +192,7 @@ def test_those_who_write_at_once_wait_for_each_other(client: TestClient):
     def work(number: int) -> list[int]:
         body = document("Cohort", f"c{number}", {"parent": "company"})
         path = f"/api/v1/cohorts/c{number}"
-        return [client.put(path, json=body).status_code, client.delete(path).status_code]
+        return [client.put(path, json=body).status_code, client.delete(path, headers=ANY).status_code]
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(work, range(16))) == [[201, 204]] * 16

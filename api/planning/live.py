@@ -1,0 +1,139 @@
+"""A copy of the live state: an engine that knows what the leader's knows, from what it keeps in Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from queue_manager.config.compiled import Compiled
+from queue_manager.controller.asked import workload_of
+from queue_manager.controller.intake import UNKNOWN_QUEUE
+from queue_manager.controller.times import to_microseconds
+from queue_manager.engine.configuration import History, Node
+from queue_manager.engine.engine import Engine
+from queue_manager.engine.selectors import meets_all
+from queue_manager.engine.workload import Taint, Workload
+from queue_manager.store.records import CHARGED, NodeRow, State, WorkloadRow
+from queue_manager.store.store import Store
+from queue_manager.store.wishes import PENDING_EVALUATION
+
+UNKNOWN_PRIORITY_CLASS = "UnknownPriorityClass"
+NAMESPACES = "namespaces"
+"""Fact: namespace -> labels, as the leader last saw them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What the store says at one moment. `past_usage` answers for the rules of a history."""
+
+    rows: Sequence[WorkloadRow]
+    nodes: Sequence[NodeRow]
+    nodes_at: datetime | None
+    now: datetime
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    past_usage: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def labels_of(self, namespace: str) -> Mapping[str, str]:
+        """Labels of a namespace; the one that every namespace has where nothing is known of it."""
+        return self.namespaces.get(namespace) or {"kubernetes.io/metadata.name": namespace}
+
+    def workload(self, row: WorkloadRow, compiled: Compiled) -> Workload:
+        """A row as the engine takes it."""
+        return workload_of(row, compiled, self.labels_of(row.namespace))
+
+
+def read(store: Store, now: datetime, history: History | None) -> Live:
+    """Reads all of it; `history` are the rules by which the past counts, if it does."""
+    past: Mapping[str, Mapping[str, int]] = {}
+    if history is not None:
+        spans = (timedelta(microseconds=history.half_life), timedelta(microseconds=history.at_once))
+        past = store.past_usage(now, *spans)
+    return Live(
+        store.load_workloads(),
+        store.load_nodes(),
+        store.nodes_saved_at(),
+        now,
+        (store.fact(NAMESPACES) or {}).get("labels") or {},
+        past,
+    )
+
+
+def engine_of(live: Live, compiled: Compiled) -> Engine:
+    """An engine with this configuration that has been told everything."""
+    engine = Engine()
+    engine.configure(compiled.configuration)
+    add_nodes(engine, live.nodes)
+    for row in live.rows:
+        tell(engine, row, live, compiled)
+    if compiled.configuration.history is not None and live.past_usage:
+        engine.restore_history(live.past_usage, to_microseconds(live.now))
+    return engine
+
+
+def add_nodes(engine: Engine, nodes: Iterable[NodeRow], *, foreign: bool = True) -> None:
+    """Tells an engine of the nodes; without `foreign` as if nobody else used them."""
+    for node in nodes:
+        engine.upsert_node(
+            Node(
+                node.name,
+                node.labels,
+                node.allocatable,
+                tuple(Taint(key, value, effect) for key, value, effect in node.taints),
+                node.ready,
+                node.unschedulable,
+                node.foreign if foreign else {},
+            )
+        )
+
+
+def tell(engine: Engine, row: WorkloadRow, live: Live, compiled: Compiled) -> None:
+    """What an engine has to know of a row: who waits in a queue, and who is charged."""
+    if row.admission is None and not waits(row):
+        return
+    engine.upsert_workload(live.workload(row, compiled))
+    if row.admission is not None:
+        draining = row.state is State.DRAINING
+        engine.restore_admission(row.admission.admission, draining=draining, evicted_by=row.admission.by)
+
+
+def waits(row: WorkloadRow) -> bool:
+    """Whether it takes part in the order of a queue."""
+    return row.state is State.WAITING and bool(row.queue)
+
+
+def under(compiled: Compiled, before: Compiled, live: Live) -> list[WorkloadRow]:
+    """The rows as they will be read under another configuration: their queue and priority class may mean something
+    else, or nothing. What runs stays as it is."""
+    return [row if row.state in CHARGED else _read_again(row, compiled, before, live) for row in live.rows]
+
+
+def _read_again(row: WorkloadRow, compiled: Compiled, before: Compiled, live: Live) -> WorkloadRow:
+    queue = _queue_of(row, compiled, live)
+    if queue != _queue_of(row, before, live):
+        reason = PENDING_EVALUATION if queue else UNKNOWN_QUEUE
+        row = replace(row, queue=queue, reason=reason if row.state is State.WAITING else row.reason)
+    known, now = before.priority_classes.get(row.priority_class), compiled.priority_classes.get(row.priority_class)
+    if known == now:
+        return row
+    if now is None:
+        state = State.HELD if row.state is State.WAITING else row.state
+        return replace(row, state=state, reason=UNKNOWN_PRIORITY_CLASS)
+    freed = row.state is State.HELD and row.reason == UNKNOWN_PRIORITY_CLASS
+    return replace(
+        row,
+        priority=now.value,
+        may_preempt=now.may_preempt,
+        preemptible=now.preemptible,
+        state=State.WAITING if freed else row.state,
+        reason=PENDING_EVALUATION if freed else row.reason,
+    )
+
+
+def _queue_of(row: WorkloadRow, compiled: Compiled, live: Live) -> str:
+    local = compiled.configuration.local_queues.get(f"{row.namespace}/{row.local_queue}")
+    if local is not None:
+        return local.queue
+    queue = compiled.configuration.queues.get(row.local_queue)
+    selector = queue.namespace_selector if queue is not None else None
+    return row.local_queue if selector is not None and meets_all(selector, live.labels_of(row.namespace)) else ""

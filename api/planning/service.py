@@ -1,0 +1,87 @@
+"""Plans of changes of the configuration, and applying only what was planned."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import astuple
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+
+from queue_manager.store import codec
+
+from ..configuration import service
+from ..configuration.schemas import Applied, Difference, Plan
+from ..configuration.service import Proposal, Proposing
+from ..context import Context
+from ..problems import ProblemError
+from .effects import Effects
+from .worker import TooBusyError
+
+
+def difference(context: Context, proposing: Proposing) -> Difference:
+    """What would change, without a look at the live state."""
+    proposal = proposing(context.configuration())
+    return Difference(**_difference(proposal, proposal.diff()))
+
+
+def _difference(proposal: Proposal, diff: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "revision": proposal.loaded.revision,
+        "changes": service.described(diff),
+        "warnings": service.findings(proposal.advice),
+    }
+
+
+async def plan(context: Context, proposing: Proposing) -> Plan:
+    """What would change, and what that does to the live state."""
+    _, planned = await _planned(context, proposing)
+    return planned
+
+
+async def _planned(context: Context, proposing: Proposing) -> tuple[Proposal, Plan]:
+    proposal = await run_in_threadpool(lambda: proposing(context.configuration()))
+    diff = await run_in_threadpool(proposal.diff)
+    effects = await _effects(context, proposal) if diff else Effects()
+    return proposal, await run_in_threadpool(_answer, proposal, diff, effects)
+
+
+def _answer(proposal: Proposal, diff: list[dict[str, Any]], effects: Effects) -> Plan:
+    return Plan(
+        **_difference(proposal, diff),
+        hash=_hash(diff, effects),
+        over_quota=list(effects.over_quota),
+        preemptible=list(effects.preemptible),
+        would_stop=list(effects.would_stop),
+        would_start=list(effects.would_start),
+        never_start=list(effects.never_start),
+    )
+
+
+async def _effects(context: Context, proposal: Proposal) -> Effects:
+    loaded = proposal.loaded
+    try:
+        return await context.planner.effects(loaded.stored, proposal.after(), loaded.revision, context.now())
+    except TooBusyError:
+        raise ProblemError(
+            503, "Too many plans", "others are being worked out; try again", headers={"Retry-After": "5"}
+        ) from None
+
+
+def _hash(diff: list[dict[str, Any]], effects: Effects) -> str:
+    """The same as long as the same objects change in the same way and the same workloads are touched."""
+    return hashlib.sha256(codec.encode([diff, astuple(effects)]).encode()).hexdigest()[:32]
+
+
+async def apply_if(context: Context, proposing: Proposing, expected: str, reason: str) -> Applied:
+    """Applies a change whose plan still has this hash, 412 when it has another one by now."""
+    for _ in range(service.TRIES):
+        proposal, planned = await _planned(context, proposing)
+        if planned.hash != expected:
+            raise service.stale(
+                f"the plan is {planned.hash} by now, not {expected[:64]}: what it does to the live state has changed"
+            )
+        applied = await run_in_threadpool(service.apply_planned, context, proposal, reason)
+        if applied is not None:
+            return applied
+    raise service.too_fast()

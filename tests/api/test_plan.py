@@ -1,0 +1,236 @@
+"""Plans of changes on the live state, applying only what was planned, differences and rollbacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from api.planning.effects import Effects
+from api.planning.worker import Planner, work_out
+from queue_manager.config.export import export
+from queue_manager.config.parse import parse_objects
+from queue_manager.store.records import Change, ConfigObject
+from queue_manager.store.store import Store
+from tests.api.world import SMALL, commit, configure, document, job, queue, running
+
+CONFIG = "/api/v1/config"
+EFFECTS = ("overQuota", "preemptible", "wouldStop", "wouldStart", "neverStart")
+
+
+def text(*documents: dict[str, Any]) -> str:
+    return export(parse_objects(documents).objects)
+
+
+def plan(client: TestClient, *documents: dict[str, Any], **query: Any) -> dict[str, Any]:
+    answer = client.post(f"{CONFIG}/plan", content=text(*documents), params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def effects(planned: dict[str, Any]) -> dict[str, list[str]]:
+    """The lists that are not empty."""
+    return {name: planned[name] for name in EFFECTS if planned[name]}
+
+
+class InProcess:
+    """Works out plans here: to start a process takes longer than the plan."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def effects(
+        self, before: Sequence[ConfigObject], after: Sequence[ConfigObject], revision: int, now: datetime
+    ) -> Effects:
+        return work_out(self._store, before, after, revision, now)
+
+
+@pytest.fixture
+def live(client: TestClient, store: Store) -> TestClient:
+    """nlp (64 GPUs) runs `old` with 32 and `young` with 24, and `more` waits for 16; vision (32) runs nothing."""
+    configure(store)
+    commit(
+        store,
+        running(job("old", "nlp", 4, age=50, topology=None)),
+        running(job("young", "nlp", 3, age=40, topology=None)),
+        Change(row=job("more", "ranking", 2, age=20)),
+    )
+    client.app.state.context.planner = InProcess(store)  # type: ignore[attr-defined]
+    return client
+
+
+def test_less_quota_hurts_the_youngest_that_it_has_no_room_for(live: TestClient):
+    planned = plan(live, queue("nlp", "research", 40))
+    assert effects(planned) == {"overQuota": ["team-nlp/young"]}
+    [change] = planned["changes"]
+    assert (change["action"], change["kind"], change["name"]) == ("changed", "Queue", "nlp")
+    assert {field["field"] for field in change["fields"]} == {
+        f"spec.resourceGroups[0].flavors[h100].resources[{resource}].nominalQuota"
+        for resource in ("cpu", "memory", "nvidia.com/gpu")
+    }
+
+
+def test_borrowed_quota_is_preemptible_where_its_owner_may_take_it_back(live: TestClient):
+    owner = queue("vision", "research", 32, preemption={"reclaimWithinCohort": "Any"})
+    planned = plan(live, queue("nlp", "research", 40), owner)
+    assert effects(planned) == {"overQuota": ["team-nlp/young"], "preemptible": ["team-nlp/young"]}
+
+
+def test_a_policy_alone_makes_what_it_reaches_preemptible(live: TestClient):
+    planned = plan(live, queue("nlp", "research", 64, preemption={"withinClusterQueue": "LowerPriority"}))
+    # The class `high` could be used by somebody.
+    assert effects(planned) == {"preemptible": ["team-nlp/old", "team-nlp/young"]}
+
+
+def test_a_queue_that_is_opened_starts_what_waits_in_it(live: TestClient):
+    planned = plan(live, queue("ranking", "company", 32))
+    assert effects(planned) == {"wouldStart": ["team-ranking/more"]}
+
+
+def test_quota_that_can_never_hold_what_waits(live: TestClient, store: Store):
+    commit(store, running(job("full", "ranking", 4, age=30, topology=None)))
+    live.put(CONFIG, content=text(queue("ranking", "", 32)))
+    planned = plan(live, queue("ranking", "", 8))
+    assert effects(planned) == {"overQuota": ["team-ranking/full"], "neverStart": ["team-ranking/more"]}
+
+
+def test_a_stop_that_drains_stops_what_runs(live: TestClient):
+    assert effects(plan(live, queue("nlp", "research", 64, stopPolicy="HoldAndDrain"))) == {
+        "wouldStop": ["team-nlp/old", "team-nlp/young"]
+    }
+
+
+def test_jobs_of_a_local_queue_that_points_elsewhere(live: TestClient, store: Store):
+    commit(store, Change(row=job("lost", "nlp", 99, age=5, topology=None)))
+    other = document("LocalQueue", "default", {"queue": "ranking"}, "team-nlp")
+    assert plan(live, other)["neverStart"] == []  # too large for both
+    waits = Change(row=job("small", "nlp", 1, age=4, topology=None, local_queue="default"))
+    commit(store, waits)
+    planned = plan(live, queue("ranking", "company", 32), other)
+    assert planned["wouldStart"] == ["team-ranking/more"]
+
+
+def test_nothing_changes_nothing(live: TestClient):
+    planned = plan(live, *SMALL)
+    assert planned["changes"] == []
+    assert effects(planned) == {}
+
+
+def test_a_plan_changes_nothing(live: TestClient, store: Store):
+    plan(live, queue("nlp", "research", 40))
+    assert store.load_configuration()[0] == 1
+    assert [revision.number for revision in store.revisions()] == [1]
+
+
+def test_a_plan_of_nonsense_tells_every_error(live: TestClient):
+    bad = text(queue("nlp", "research", 40)).replace("cohort:", "cohrt:") + "---\nkind: Quue\n"
+    answer = live.post(f"{CONFIG}/plan", content=bad, params={"file": "f.yaml"})
+    assert answer.status_code == 422
+    assert [error["file"] for error in answer.json()["errors"]] == ["f.yaml", "f.yaml"]
+
+
+def test_what_was_planned_is_applied(live: TestClient):
+    body = text(queue("nlp", "research", 40))
+    planned = plan(live, queue("nlp", "research", 40))
+    answer = live.put(CONFIG, content=body, params={"ifPlan": planned["hash"], "reason": "planned"})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["revision"] == 2
+    assert live.get("/api/v1/revisions/2").json()["reason"] == "planned"
+
+
+def test_what_the_plan_does_not_say_any_more_is_not_applied(live: TestClient, store: Store):
+    body = text(queue("nlp", "research", 40))
+    planned = plan(live, queue("nlp", "research", 40))
+    commit(store, running(job("another", "nlp", 2, age=3, topology=None)))
+    answer = live.put(CONFIG, content=body, params={"ifPlan": planned["hash"]})
+    assert answer.status_code == 412, answer.text
+    assert store.load_configuration()[0] == 1
+
+
+def test_what_does_not_touch_the_plan_does_not_refuse_it(live: TestClient, store: Store):
+    body = text(queue("nlp", "research", 40))
+    planned = plan(live, queue("nlp", "research", 40))
+    commit(store, running(job("elsewhere", "vision", 1, age=3, topology=None)))
+    configure(store, [document("PriorityClass", "low", {"value": -5})])
+    assert live.put(CONFIG, content=body, params={"ifPlan": planned["hash"]}).status_code == 200
+
+
+def test_somebody_elses_change_of_the_same_object_refuses_the_plan(live: TestClient, store: Store):
+    planned = plan(live, queue("nlp", "research", 40))
+    live.put(CONFIG, content=text(queue("nlp", "research", 48)))
+    body = text(queue("nlp", "research", 40))
+    assert live.put(CONFIG, content=body, params={"ifPlan": planned["hash"]}).status_code == 412
+
+
+def test_a_difference_tells_owners_deletions_and_new_objects(live: TestClient):
+    live.put(CONFIG, content=text(document("Flavor", "a100", {})), params={"owner": "team"})
+    answer = live.post(
+        f"{CONFIG}/diff", content=text(document("Cohort", "new", {})), params={"owner": "team", "prune": True}
+    )
+    found = [(change["action"], change["kind"], change["name"]) for change in answer.json()["changes"]]
+    assert found == [("created", "Cohort", "new"), ("deleted", "Flavor", "a100")]
+    assert answer.json()["changes"][0]["fields"] == [{"field": "owner", "before": None, "after": "team"}]
+
+
+def test_a_rollback_is_planned_and_is_a_revision(live: TestClient, store: Store):
+    live.put(CONFIG, content=text(queue("nlp", "research", 40), document("Cohort", "new", {})))
+    planned = live.post("/api/v1/revisions/1/plan").json()
+    assert [(change["action"], change["name"]) for change in planned["changes"]] == [
+        ("deleted", "new"),
+        ("changed", "nlp"),
+    ]
+    assert live.post("/api/v1/revisions/1/diff").json()["changes"] == planned["changes"]
+    answer = live.post("/api/v1/revisions/1/rollback", params={"ifPlan": planned["hash"]})
+    assert (answer.status_code, answer.json()["revision"]) == (200, 3)
+    assert store.revisions()[0].reason == "rollback to revision 1"
+    before = {(row.kind, row.namespace, row.name): row.spec for row in store.configuration_at(1)}
+    assert {(row.kind, row.namespace, row.name): row.spec for row in store.load_configuration()[1]} == before
+    assert live.post("/api/v1/revisions/1/rollback").json() == {"revision": 3, "changes": [], "warnings": []}
+
+
+def test_a_rollback_to_nothing_that_was(live: TestClient):
+    for action in ("plan", "diff", "rollback"):
+        answer = live.post(f"/api/v1/revisions/7/{action}")
+        assert answer.status_code == 404
+        assert answer.json()["detail"] == "there is no revision '7'"
+
+
+def test_objects_of_kueue_are_planned_as_they_are(live: TestClient):
+    body = json.dumps(
+        {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "ClusterQueue",
+            "metadata": {"name": "nlp"},
+            "spec": {"cohortName": "research", "namespaceSelector": {}, "stopPolicy": "Hold"},
+        }
+    )
+    planned = live.post(f"{CONFIG}/plan", content=body).json()
+    assert planned["overQuota"] == ["team-nlp/old", "team-nlp/young"]
+
+
+def test_plans_are_worked_out_in_a_process_of_their_own(client: TestClient, store: Store):
+    configure(store)
+    commit(store, running(job("old", "nlp", 4, age=50, topology=None)))
+    planner: Planner = client.app.state.context.planner  # type: ignore[attr-defined]
+    try:
+        assert effects(plan(client, queue("nlp", "research", 8))) == {"overQuota": ["team-nlp/old"]}
+        [process] = planner.processes()
+        assert process != os.getpid()
+        os.kill(process, signal.SIGKILL)
+        assert effects(plan(client, queue("nlp", "research", 8))) == {"overQuota": ["team-nlp/old"]}
+        assert planner.processes() != [process]
+    finally:
+        planner.close()
+
+
+def test_too_many_plans_at_once_are_told_to_come_again(live: TestClient, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("api.planning.worker.AT_ONCE", 0)
+    live.app.state.context.planner = Planner(live.app.state.context.store.engine)  # type: ignore[attr-defined]
+    answer = live.post(f"{CONFIG}/plan", content=text(queue("nlp", "research", 8)))
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
