@@ -26,6 +26,7 @@
                         lead: {group: crew, groupRequired: rack, required: host}, work: {group: crew}}}}}}
       - submit: {e: {queue: nlp, pods: 4, skew: {zone: 1, rack: [2, 3]}, together: [block], apart: [host]}}
         (rules of the pod template: maxSkew, and minDomains)
+      - submit: {f: {queue: nlp, affinity: {rack: [r0], cores: {Gt: ["8"], Lt: ["64"]}}}}    (one of the terms)
       - plan: {admitted: [a], resized: [e], evicted: {b: a}, waiting: {c: WaitingForQuota}, says: {c: "1 gpu short"}}
       - plan: {told: {c: WaitingForQuota}}    (whose reason is news to its owner; `waiting` is whoever is asked about)
       - release / evict / remove / finish / hold / unhold: [a]
@@ -260,7 +261,12 @@ def topology_of(data: Data) -> TopologyRequest | None:
 
 def pod_set(name: str, data: Data) -> PodSet:
     plain = {k: v for k, v in data.items() if k not in (*POD_SET_KEYS, *DEVICE_KEYS) and k not in TOPOLOGY}
-    terms = [SelectorTerm((Requirement(k, "In", tuple(v)),)) for k, v in data.get("affinity", {}).items()]
+    terms = [
+        SelectorTerm(
+            tuple(Requirement(k, op, tuple(values)) for op, values in (v if isinstance(v, dict) else {"In": v}).items())
+        )
+        for k, v in data.get("affinity", {}).items()
+    ]
     if "node" in data:
         terms = [SelectorTerm((), (Requirement("metadata.name", "In", (data["node"],)),))]
     return PodSet(
