@@ -97,6 +97,8 @@ class Exact:
         if Gauge.of(demand, counts, layers).total(run) < need:
             return False
         mark, ruled = len(self._room.placed), self._room.ruled(demand)
+        if ruled is not None and layers:
+            return False  # nobody plans for both
         top = len(task.within.values) if task.within is not None else 0
         if not rest:
             last = (

@@ -15,7 +15,7 @@ from queue_manager.engine.fleet import Fleet
 from queue_manager.engine.scopes import Misfit, Places, Scope
 from queue_manager.engine.topology import Placement
 from queue_manager.engine.tree import FUTURE
-from queue_manager.engine.workload import Apart, SliceLayer, TopologyMode, TopologyRequest
+from queue_manager.engine.workload import Apart, PodRules, SliceLayer, SpreadRule, TopologyMode, TopologyRequest
 from tests.engine.test_topology_search import ANY, KEYS, Tree, keeps_slices, level_of, trees
 
 Path = tuple[str, str, str]
@@ -220,6 +220,16 @@ def test_a_replica_that_needs_a_domain_of_its_own_gets_the_one_that_others_can_s
     tree = Tree({("z0", "z0r0", "n2"): 3, ("z0", "z0r1", "n0"): 2, ("z1", "z1r0", "n1"): 4})
     job = Job((Part(1, 2, replica=1, exclusive="host"), Part(1, 3, exclusive="host"), Part(1, 3, exclusive="zone")))
     assert found_by(tree.fleet(), job) == {0: {"n0": 1}, 1: {"n2": 1}, 2: {"n1": 1}}
+
+
+def test_what_can_not_be_planned_together_is_not_placed_by_trying_every_way() -> None:
+    tree = Tree({("z0", "z0r0", "n0"): 2, ("z0", "z0r1", "n1"): 2})
+    fleet = tree.fleet()
+    apart = replace(Part(2, 1, replica=1, exclusive="rack").demand(fleet, 0), rules=PodRules((SpreadRule("host", 1),)))
+    demands = (apart, Part(1, 1).demand(fleet, 1))
+    found = Placement(fleet, (FUTURE,), demands).place(Scope(None, (Scope(None, demands),)))
+    assert isinstance(found, Misfit)
+    assert "can't be planned beside" in found.note
 
 
 def test_a_preferred_level_is_the_lowest_that_holds_all_pod_sets_in_any_way() -> None:
