@@ -87,6 +87,10 @@ class Placement:
         top = len(within.values) if within is not None else 0
         if level < top:
             return self._parts(scope, within)
+        for demand in demands if request.mode is TopologyMode.REQUIRED else ():
+            conflict = contradiction(demand.rules, demand.count, keys, level)
+            if conflict:
+                return Misfit(demand, request.level, (), 0, demand.count, conflict)
         levels = range(level, top - 1, -1) if request.mode is TopologyMode.PREFERRED else (level,)
         worst: Misfit | None = None
         for depth in levels:
