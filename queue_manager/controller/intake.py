@@ -101,7 +101,8 @@ class Intake:
             )
             held = replace(row, state=State.HELD, reason=problem_of_object.reason, message=message)
             return Reading(self._with_priority(held, labels.get(PRIORITY_CLASS_LABEL, ""), ""))
-        groups, notes = as_kubernetes_has_them(resolved.pod_groups, self.pod_groups(obj, kind), inputs)
+        found = [self._with_known_level(covering) for covering in self.pod_groups(obj, kind)]
+        groups, notes = as_kubernetes_has_them(resolved.pod_groups, found, inputs)
         row = replace(
             row,
             pod_groups=with_reclaimed(groups, kind.reclaimable(obj, self.lookup)),
@@ -110,6 +111,13 @@ class Intake:
         )
         row = self._with_priority(row, labels.get(PRIORITY_CLASS_LABEL, ""), resolved.pod_priority_class)
         return Reading(row, resolved.messages)
+
+    def _with_known_level(self, covering: Covering) -> Covering:
+        """A key that is a level of no topology is left to kube-scheduler: nothing here could be planned by it."""
+        topologies = self.compiled().configuration.topologies.values()
+        if any(covering.group.level in topology.levels for topology in topologies):
+            return covering
+        return replace(covering, group=replace(covering.group, level=""))
 
     def resolve_queue(self, namespace: str, local_queue: str) -> tuple[str, str]:
         """(queue, "") or ("", what is wrong and what would be right)."""

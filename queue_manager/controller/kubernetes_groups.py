@@ -91,11 +91,13 @@ class KubernetesGroups:
             group = self._view.get(resource, namespace, name)
             if group is not None and controller_of(group) is None:
                 found[group["metadata"]["uid"]] = group
+        named = {pod_set for pod_sets in users.values() for pod_set in pod_sets}
         for group in found.values():
             owner = controller_of(group)
-            job = chain.get(owner["uid"]) if owner else None
-            if job is not None and job[0] == JOBS:
-                users.setdefault(group["metadata"]["name"], {})[_pod_set(job[1], kind)] = None
+            resource_of, job = chain.get(owner["uid"] if owner else "", (kind.resource, None))
+            # A Job's own group, as long as no pod says which one it is in.
+            if job is not None and resource_of == JOBS and _pod_set(job, kind) not in named:
+                users.setdefault(group["metadata"]["name"], {})[_pod_set(job, kind)] = None
         alive = [group for group in found.values() if not group["metadata"].get("deletionTimestamp")]
         coverings = [Covering(tuple(users.get(g["metadata"]["name"], ())), read_group(g)) for g in alive]
         return _told_apart(sorted(coverings, key=lambda covering: covering.group.name))

@@ -107,7 +107,7 @@ class ControlPlane:
         kwok: bool = True,
         jobset: bool = True,
         trainer: bool | Literal["stand-in"] = True,
-        stand_in_generation: Literal["v2.1", "v2.3"] = "v2.3",
+        stand_in_generation: Literal["v2.1", "v2.3", "v2.4"] = "v2.3",
         feature_gates: Mapping[str, bool] | None = None,
         runtime_config: Sequence[str] = (),
         timeout: float = START_TIMEOUT,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,19 @@ from tests.control_plane.cluster import ControlPlane
 
 BUILD_VARIABLE = "QM_BUILD_CONTROL_PLANE"
 """Set to 1: a missing control plane is built (about ten minutes) instead of skipping its tests."""
+
+GATES = ("GenericWorkload", "TopologyAwareWorkloadScheduling", "WorkloadWithJob")
+"""Of Kubernetes 1.37: PodGroups, their topology keys, and `spec.scheduling` of a Job."""
+VARIANTS: dict[str, Any] = {
+    "real": {"trainer": True},
+    "stand-in": {"trainer": "stand-in"},
+    "groups": {
+        "trainer": "stand-in",
+        "stand_in_generation": "v2.4",
+        "feature_gates": dict.fromkeys(GATES, True),
+        "runtime_config": ["scheduling.k8s.io/v1beta1=true", "scheduling.k8s.io/v1alpha3=true"],
+    },
+}
 
 _running = pytest.StashKey[dict[str, ControlPlane]]()
 
@@ -35,6 +49,14 @@ def control_plane_stand_in(
     yield from _session_control_plane(request, tmp_path_factory, "stand-in")
 
 
+@pytest.fixture(scope="session")
+def control_plane_groups(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """The control plane of this session with Kubernetes' Workloads and PodGroups, and a stand-in for Trainer v2.4."""
+    yield from _session_control_plane(request, tmp_path_factory, "groups")
+
+
 @pytest.fixture
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """The control plane with the real Trainer, empty before and after each test."""
@@ -45,6 +67,12 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 def cluster_stand_in(control_plane_stand_in: ControlPlane) -> Iterator[ControlPlane]:
     """The control plane with the stand-in for Trainer, empty before and after each test."""
     yield from _empty(control_plane_stand_in)
+
+
+@pytest.fixture
+def cluster_groups(control_plane_groups: ControlPlane) -> Iterator[ControlPlane]:
+    """The control plane with PodGroups, empty before and after each test."""
+    yield from _empty(control_plane_groups)
 
 
 @pytest.fixture(params=["real", "stand-in"])
@@ -84,7 +112,7 @@ def _session_control_plane(
         return
     require_binaries()
     folder = tmp_path_factory.mktemp(f"control-plane-{variant}")
-    with ControlPlane.start(folder, trainer=True if variant == "real" else "stand-in") as started:
+    with ControlPlane.start(folder, **VARIANTS[variant]) as started:
         _report(request, f"control plane ({variant}) ready in {started.start_seconds:.1f} s, logs in {folder}")
         running[variant] = started
         try:

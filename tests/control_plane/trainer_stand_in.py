@@ -10,8 +10,10 @@ and later). This module plays that API as far as a queue manager can see it:
 - a controller that keeps the snapshot of the runtime in a ConfigMap (v2.3), makes the JobSet from runtime, TrainJob
   and patches by server-side apply as ``trainer``, copies ``suspend``, and mirrors conditions and ``jobsStatus``.
 
+- from v2.4 on the PodGroups of `spec.scheduling` (:mod:`tests.control_plane.trainer_stand_in_groups`).
+
 Not played: initializer settings, MPI secrets and host files, environment of frameworks other than ``PET_NNODES``,
-pod groups, progress. Run as ``python -m tests.control_plane.trainer_stand_in`` (see ``--help``).
+progress. Run as ``python -m tests.control_plane.trainer_stand_in`` (see ``--help``).
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ from tests.control_plane.client import (
     Objects,
 )
 from tests.control_plane.trainer_stand_in_crds import GROUP, MULTIKUEUE
+from tests.control_plane.trainer_stand_in_groups import GroupsPending, group_of_pod, has_gang, pod_webhook, prepare
 
 TOKEN_VARIABLE = "TRAINER_STAND_IN_TOKEN"
 """Environment variable with the bearer token."""
@@ -167,7 +170,7 @@ def _shape(job: Object, policy: Object | None, trainer: Object) -> None:
 # ---- webhook
 
 
-def webhooks(url: str, ca: bytes) -> Objects:
+def webhooks(url: str, ca: bytes, generation: str) -> Objects:
     """The webhook configurations, for a webhook that listens at an address of this machine."""
 
     def configuration(kind: str, name: str, path: str) -> Object:
@@ -197,6 +200,7 @@ def webhooks(url: str, ca: bytes) -> Objects:
     return [
         configuration("MutatingWebhookConfiguration", "defaulter", "/mutate"),
         configuration("ValidatingWebhookConfiguration", "validator", "/validate"),
+        *([pod_webhook(url, base64.b64encode(ca).decode())] if generation == "v2.4" else []),
     ]
 
 
@@ -229,6 +233,7 @@ def validate(client: Client, old: Object | None, new: Object, generation: str) -
         )
     jobs = [job["name"] for job in runtime["spec"]["template"]["spec"]["replicatedJobs"]]
     field, word = ("podTemplateOverrides", "PodTemplateOverrides") if generation == "v2.1" else _PATCHES
+    _refuse_resized_gang(runtime, old, new)
     entries = new["spec"].get(field, [])
     for entry in entries:
         if generation == "v2.1":
@@ -266,12 +271,23 @@ def validate(client: Client, old: Object | None, new: Object, generation: str) -
 _PATCHES = ("runtimePatches", "RuntimePatches")
 
 
+def _refuse_resized_gang(runtime: Object, old: Object | None, new: Object) -> None:
+    """numNodes of a gang doesn't change (v2.4; before, no numNodes does)."""
+
+    def nodes(train_job: Object) -> object:
+        return (train_job["spec"].get("trainer") or {}).get("numNodes")
+
+    if old is not None and nodes(old) != nodes(new) and has_gang(runtime["spec"].get("scheduling")):
+        raise Refused("spec.trainer.numNodes: Forbidden: it can't be changed while gang scheduling is active")
+
+
 def review(client: Client, path: str, request: Object, generation: str) -> Object:
     """The answer to one admission request."""
     answer: Object = {"uid": request["uid"], "allowed": True}
     old, new = request.get("oldObject"), request["object"]
-    if path == "/mutate":
-        patch = stamp(old, new, _now())
+    if path in ("/mutate", "/mutate-pod"):
+        pod = path == "/mutate-pod"
+        patch = group_of_pod(client, new, request["namespace"]) if pod else stamp(old, new, _now())
         if patch:
             answer["patchType"] = "JSONPatch"
             answer["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
@@ -389,7 +405,7 @@ class Controller:
         elif not _finished(status):
             try:
                 self._apply_objects(train_job)
-            except (ApiError, ReconcileError) as error:
+            except (ApiError, ReconcileError, GroupsPending) as error:
                 failure = error
                 self._event(train_job, f"TrainJob resources reconciliation failed: {str(error)[:950]}")
         if train_job["spec"].get("suspend"):
@@ -414,6 +430,8 @@ class Controller:
         if existing and not existing["spec"].get("suspend") and not train_job["spec"].get("suspend"):
             return
         resolved = resolve(runtime["spec"], train_job, self.generation)
+        if self.generation == "v2.4":
+            prepare(self.client, train_job, runtime, resolved, _owner(train_job))
         self._apply(
             {
                 "apiVersion": JOB_SET.rsplit("/", 1)[0],
@@ -622,7 +640,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.add_argument(f"--{name}", required=True)
     for name in ("webhook-port", "health-port"):
         parser.add_argument(f"--{name}", required=True, type=int)
-    parser.add_argument("--generation", choices=["v2.1", "v2.3"], required=True)
+    parser.add_argument("--generation", choices=["v2.1", "v2.3", "v2.4"], required=True)
     options = parser.parse_args(arguments)
     client = Client(options.server, ca_file=options.ca_file, token=os.environ[TOKEN_VARIABLE])
     controller = Controller(client, options.generation)

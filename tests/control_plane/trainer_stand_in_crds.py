@@ -10,7 +10,7 @@ from typing import Literal
 
 from tests.control_plane.client import Object, Objects
 
-Generation = Literal["v2.1", "v2.3"]
+Generation = Literal["v2.1", "v2.3", "v2.4"]
 
 GROUP = "trainer.kubeflow.org"
 IMMUTABLE = [{"rule": "self == oldSelf", "message": "field is immutable"}]
@@ -20,7 +20,9 @@ MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 def crds(generation: str) -> Objects:
     """TrainJob (with the patch field of the generation), TrainingRuntime and ClusterTrainingRuntime."""
-    runtime = _object({"spec": _open()})
+    runtime = _object({"spec": _open(scheduling=_scheduling()) if generation == "v2.4" else _open()})
+    if generation == "v2.4":
+        runtime["properties"]["spec"].pop("required")
     return [
         _crd("TrainJob", "trainjobs", "Namespaced", _train_job(generation), status=True),
         _crd("TrainingRuntime", "trainingruntimes", "Namespaced", runtime),
@@ -50,7 +52,8 @@ def _train_job(generation: str) -> Object:
                 "numProcPerNode": _integer(minimum=1),
                 "resourcesPerNode": _object({"requests": _quantities(), "limits": _quantities()}),
             },
-            **_immutable(),
+            # From v2.4 on numNodes may change, but not that of a gang: the webhook sees to that.
+            **({} if generation == "v2.4" else _immutable()),
         ),
         "suspend": {"type": "boolean", "default": False},
         "activeDeadlineSeconds": _integer(minimum=1, **_immutable()),
@@ -90,6 +93,23 @@ def _train_job(generation: str) -> Object:
             },
         ],
     }
+
+
+def _scheduling() -> Object:
+    """``spec.scheduling`` of a runtime (v2.4, KEP-3015)."""
+    empty = _object({})
+    claim = {name: _string() for name in ("name", "resourceClaimName", "resourceClaimTemplateName")}
+    level = {
+        "schedulingPolicy": _object({"basic": empty, "gang": _object({"minCount": _integer()})}),
+        "schedulingConstraints": _object({"topology": _list(_object({"key": _string()}), 1)}),
+        "disruptionMode": _object({"single": empty, "all": empty}),
+    }
+    job = _object({**level, "resourceClaims": _list(_object(claim), 4)})
+    targets = _list(_string(maxLength=253), 8)
+    # What the real rules refuse is let through where a test wants to see what we say of it.
+    return _object(
+        {**level, "replicatedJobs": _list(_object({**level, "targetReplicatedJobs": targets, "job": job}), 16)}
+    )
 
 
 def _runtime_patches() -> Object:

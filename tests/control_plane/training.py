@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tests.control_plane import trainer_stand_in, trainer_stand_in_crds, versions
+from tests.control_plane import trainer_stand_in, trainer_stand_in_crds, trainer_stand_in_groups, versions
 from tests.control_plane.certificates import Authority, Pair, valid_server_pair, write_private
 from tests.control_plane.client import Object, Objects, load_manifests
 
@@ -48,7 +48,8 @@ def load_crds(jobset: bool, trainer: bool | str, generation: str) -> Objects:
     """The CRDs of JobSet and of Trainer or its stand-in, without their descriptions: a second of the start."""
     documents: Objects = []
     if jobset:
-        documents += load_manifests(_manifests("jobset", "QM_JOBSET_MANIFESTS") / "crd" / "bases")
+        found = load_manifests(_manifests("jobset", "QM_JOBSET_MANIFESTS") / "crd" / "bases")
+        documents += trainer_stand_in_groups.widen(found) if generation == "v2.4" else found
     if trainer == "stand-in":
         documents += trainer_stand_in_crds.crds(generation)
     elif trainer:
@@ -162,7 +163,7 @@ def start_stand_in(cluster: ControlPlane, generation: str) -> tuple[str, str]:
     webhook_port, health_port = _trainer_ports(cluster)
     authority = Authority("trainer-stand-in-ca")
     certificate, key = authority.server("127.0.0.1").write(cluster.folder / "trainer-stand-in", "tls")
-    cluster.apply(trainer_stand_in.webhooks(f"https://127.0.0.1:{webhook_port}", authority.certificate))
+    cluster.apply(trainer_stand_in.webhooks(f"https://127.0.0.1:{webhook_port}", authority.certificate, generation))
     cluster.run(
         "trainer-stand-in",
         [

@@ -11,14 +11,24 @@ from queue_manager.store.store import Store
 from tests.control_plane.cluster import ControlPlane
 from tests.control_plane.fixtures import (
     cluster,
+    cluster_groups,
     cluster_of_each_trainer,
     cluster_stand_in,
     control_plane,
+    control_plane_groups,
     control_plane_stand_in,
 )
 from tests.e2e.product import Product
 
-__all__ = ["cluster", "cluster_of_each_trainer", "cluster_stand_in", "control_plane", "control_plane_stand_in"]
+__all__ = [
+    "cluster",
+    "cluster_groups",
+    "cluster_of_each_trainer",
+    "cluster_stand_in",
+    "control_plane",
+    "control_plane_groups",
+    "control_plane_stand_in",
+]
 
 
 @pytest.fixture
