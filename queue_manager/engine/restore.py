@@ -125,8 +125,7 @@ def _places(ask: Ask, record: Record, counts: Mapping[str, int]) -> Mapping[str,
 
 
 def _alone(state: State, record: Record, ask: Ask) -> frozenset[Alone]:
-    """The domains that exclusive replicas have for themselves: those admitted, or where nobody planned any (adopted
-    jobs) those where pods are bound."""
+    """The domains that exclusive replicas have for themselves: those admitted, and those where pods still are."""
     assert record.admission is not None
     assigned = {p.name: p for p in record.admission.pod_sets}
     found: set[Alone] = set()
@@ -134,20 +133,24 @@ def _alone(state: State, record: Record, ask: Ask) -> frozenset[Alone]:
         spec, known = pod_set.pod_set, assigned.get(pod_set.name)
         if known is None or not spec.exclusive:
             continue
-        levels, paths = known.levels, {domain.values for domain in known.domains or ()}
-        if known.domains is None:
-            flavors = flavors_of(state.configuration, known.flavors)
-            try:
-                forest = forest_of(state.configuration, state.fleet, flavors)
-            except ValueError:
-                continue
-            if forest is not None:
-                bound = record.bound.get(pod_set.name, {})
-                levels, paths = forest.level_keys, {forest.path_of[n] for n in bound if n in forest.path_of}
-        if spec.exclusive in levels:
-            depth = levels.index(spec.exclusive) + 1
-            found.update(Alone(spec.pod_priority, levels[:depth], path[:depth]) for path in paths)
+        nodes = (*record.bound.get(pod_set.name, ()), *record.leaving.get(pod_set.name, ()))
+        forest = _forest(state, known) if nodes else None
+        there = {forest.path_of[node] for node in nodes if node in forest.path_of} if forest is not None else set()
+        places = [(known.levels, {domain.values for domain in known.domains or ()})]
+        places += [(forest.level_keys, there)] if forest is not None else []
+        for levels, paths in places:
+            if spec.exclusive in levels:
+                depth = levels.index(spec.exclusive) + 1
+                found.update(Alone(spec.pod_priority, levels[:depth], path[:depth]) for path in paths)
     return frozenset(found)
+
+
+def _forest(state: State, assigned: PodSetAssignment) -> Forest | None:
+    """The domains of the flavors of a pod set, None if they have none in common."""
+    try:
+        return forest_of(state.configuration, state.fleet, flavors_of(state.configuration, assigned.flavors))
+    except ValueError:
+        return None
 
 
 def _planned(state: State, record: Record, assigned: PodSetAssignment) -> Mapping[str, int] | None:
