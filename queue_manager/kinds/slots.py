@@ -30,10 +30,15 @@ class Slots:
     places: tuple[Place, ...]
     replica_size: int = 0
 
-    def block(self, replica: int) -> range:
-        """The slots of one replica."""
-        size = self.replica_size or len(self.places)
-        return range(replica * size, min((replica + 1) * size, len(self.places)))
+    @property
+    def size(self) -> int:
+        """Slots of a replica."""
+        return self.replica_size or max(1, len(self.places))
+
+    @property
+    def blocks(self) -> int:
+        """Replicas that have slots."""
+        return -(-len(self.places) // self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +62,27 @@ class Seating:
 
 @dataclass
 class _Table:
-    """Slots and who has them."""
+    """Slots and who has them. `block_of` tells which slots replicas have that do not have those of their number."""
 
     slots: Slots
+    block_of: Mapping[int, int]
     taken: dict[int, Object] = field(default_factory=dict)
     _left: dict[int, Iterator[int]] = field(default_factory=dict)
+
+    def block(self, replica: int) -> range:
+        """The slots of one replica."""
+        first = self.block_of.get(replica, replica) * self.slots.size
+        return range(first, min(first + self.slots.size, len(self.slots.places)))
+
+    def nominal(self, rank: Rank) -> int | None:
+        """The slot of a rank, None where it has none of its own."""
+        block = self.block(rank.replica)
+        return block[rank.index] if rank.index is not None and rank.index < len(block) else None
 
     def first_free(self, replica: int) -> int | None:
         """The first slot of a replica that nobody has. Slots are only ever taken, so each search goes on where the last
         one ended."""
-        left = self._left.setdefault(replica, iter(self.slots.block(replica)))
+        left = self._left.setdefault(replica, iter(self.block(replica)))
         return next((slot for slot in left if slot not in self.taken), None)
 
     def free(self, among: Iterable[int]) -> list[int]:
@@ -109,7 +125,7 @@ def seating(slots: Slots, pods: Iterable[Object], known: Mapping[str, int], plac
     the caches show of it yet."""
     there = [pod for pod in pods if not is_gone(pod)]
     through = [pod for pod in there if pod["metadata"]["uid"] in known or not is_held_back(pod)]
-    table = _Table(slots)
+    table = _Table(slots, _blocks(slots, there, known))
     _seat_those_let_through(table, through, known, place_of)
     given: dict[str, int] = {}
     waits: list[Object] = []
@@ -128,6 +144,27 @@ def seating(slots: Slots, pods: Iterable[Object], known: Mapping[str, int], plac
     return Seating(given, tuple(waits), tuple(surplus))
 
 
+def _blocks(slots: Slots, pods: Iterable[Object], known: Mapping[str, int]) -> Mapping[int, int]:
+    """Replica -> its block of slots, where some replicas had finished before the admission and have none: then those
+    with the highest numbers have the blocks that the others leave. Pods of one replica stay together."""
+    replicas = {rank_of(pod).replica for pod in pods}
+    if not slots.replica_size or max(replicas, default=0) < slots.blocks:
+        return dict.fromkeys(replicas, 0) if not slots.replica_size else {}
+    found: dict[int, int] = {}
+    for pod in sorted(pods, key=_turn):
+        slot = known.get(pod["metadata"]["uid"], slot_of(pod))
+        if slot is not None and slot < len(slots.places) and slot // slots.size not in found.values():
+            found.setdefault(rank_of(pod).replica, slot // slots.size)
+    for replica in sorted(replicas - found.keys()):
+        if replica < slots.blocks and replica not in found.values():
+            found[replica] = replica
+    for replica in sorted(replicas - found.keys()):
+        left = next((block for block in range(slots.blocks) if block not in found.values()), None)
+        if left is not None:
+            found[replica] = left
+    return found
+
+
 def _seat_those_let_through(table: _Table, pods: Sequence[Object], known: Mapping[str, int], place_of: PlaceOf) -> None:
     """First who is where its slot lies, then who sits elsewhere: places may have changed since (a node was lost, an
     elastic job has shrunk)."""
@@ -141,7 +178,7 @@ def _seat_those_let_through(table: _Table, pods: Sequence[Object], known: Mappin
         else:
             others.append((pod, place, slot))
     for pod, place, slot in others:
-        own = [s for s in (slot, _nominal(table.slots, rank_of(pod))) if s is not None and s < len(places)]
+        own = [s for s in (slot, table.nominal(rank_of(pod))) if s is not None and s < len(places)]
         here = table.free_at(place)
         candidates = [s for s in own if s in here] + here
         if not candidates and not pod["metadata"].get("deletionTimestamp"):
@@ -155,7 +192,7 @@ def _slot_for(table: _Table, pod: Object) -> int | None:
     """The free slot of a pod: that of its rank. Where ranks are more than slots (completions that follow each other,
     pods that had finished before the admission) or there are none, the first of its replica that nobody has."""
     rank = rank_of(pod)
-    nominal = _nominal(table.slots, rank)
+    nominal = table.nominal(rank)
     if nominal is not None:
         holder = table.taken.get(nominal)
         if holder is None:
@@ -165,17 +202,11 @@ def _slot_for(table: _Table, pod: Object) -> int | None:
     return table.first_free(rank.replica)
 
 
-def _nominal(slots: Slots, rank: Rank) -> int | None:
-    """The slot of a rank, None where it has none of its own."""
-    block = slots.block(rank.replica)
-    return block[rank.index] if rank.index is not None and rank.index < len(block) else None
-
-
 def _may_have_one_later(table: _Table, pod: Object) -> bool:
     """Whether a pod of the same rank still has its slot, or one that ends has a slot that it could have."""
     rank = rank_of(pod)
-    holders = [table.taken[slot] for slot in table.slots.block(rank.replica) if slot in table.taken]
-    nominal = _nominal(table.slots, rank)
+    holders = [table.taken[slot] for slot in table.block(rank.replica) if slot in table.taken]
+    nominal = table.nominal(rank)
     if nominal is not None and rank_of(table.taken[nominal]) == rank:
         return True
     return any(holder["metadata"].get("deletionTimestamp") for holder in holders)

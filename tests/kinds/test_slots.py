@@ -107,6 +107,19 @@ def test_replicas_keep_to_their_own_slots() -> None:
     assert (dict(found.given), len(found.surplus)) == ({"0": 2, "1": 3}, 1)
 
 
+def test_replicas_that_had_finished_before_leave_their_slots_to_those_with_higher_numbers() -> None:
+    """Of 4 replicas 0 and 2 had succeeded when the JobSet was admitted again: the slots are those of 1 and 3."""
+    four = slots("a", "b", "c", "d", replica_size=2)
+    last = [pod("p", replica=3, index=0), pod("q", replica=3, index=1)]
+    assert given(four, pod("r", replica=1, index=1), *last) == {"r": 3, "p": 0, "q": 1}
+    # Those of one replica stay together, whoever comes first, and come back to where they were.
+    assert given(four, *last) == {"p": 0, "q": 1}
+    through = pod("q", replica=3, index=1, node="b", slot=1)
+    assert given(four, through, pod("new", replica=3, index=0), pod("r", replica=1, index=0)) == {"r": 2, "new": 0}
+    found = seating(four, [through, pod("r", replica=1, index=0), pod("back", replica=2, index=0)], {}, where)
+    assert [p["metadata"]["name"] for p in found.surplus] == ["back"]
+
+
 def test_lost_places_are_free_for_others_while_their_old_pods_end() -> None:
     """Slot 1 has moved from node b to node x; the pod on b is still there, terminating for ever."""
     moved = slots("a", "x", "c")
