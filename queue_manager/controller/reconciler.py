@@ -25,7 +25,7 @@ from queue_manager.controller.node_failures import NodeFailures
 from queue_manager.controller.obey import obey
 from queue_manager.controller.picture import KIND_OF, Picture
 from queue_manager.controller.reports import Reports
-from queue_manager.controller.resizing import Resizing, is_elastic
+from queue_manager.controller.resizing import Resizing, by_name, is_elastic
 from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.transitions import (
     Facts,
@@ -41,6 +41,7 @@ from queue_manager.controller.transitions import (
     stop_trouble,
     sync,
 )
+from queue_manager.engine.resize import running_pods
 from queue_manager.kinds.kind import Done, Kind, Unresolvable
 from queue_manager.kinds.registry import managed_ancestor
 from queue_manager.store.deadlines import STARTED, open_checks
@@ -136,7 +137,7 @@ class Reconciler:
             self._picture.refresh(row)
             if is_elastic(row):
                 return self._resizing.change_of(row, obj, kind, facts.now)
-            return self._loan(row, obj, kind)
+            return self._loan(row, obj, kind, facts)
         if row.state in (State.RESERVED, State.DEACTIVATED) and not kind.is_suspended(obj):
             self._executors.submit(sync(row))
         if row.state is not State.RESERVED:
@@ -309,13 +310,21 @@ class Reconciler:
             row=fresh, outbox=tuple(outbox), request_changed=changed, explanation=self._first_explanation(fresh)
         )
 
-    def _loan(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
-        """Pods that have finished lend their quota; a restart of the job takes it back (workloads.md D11)."""
+    def _loan(self, row: WorkloadRow, obj: Object, kind: Kind, facts: Facts) -> Change | None:
+        """Pods that have finished lend their quota; a restart of the job takes it back (workloads.md D11). Those that
+        had finished before the admission have no places: where each must have one, the job queues again."""
         groups = with_reclaimed(row.pod_groups, kind.reclaimable(obj, self._picture.view))
         if groups == row.pod_groups:
             return None
         assert row.admission is not None
         fresh = replace(row, pod_groups=groups)
+        pod_sets = by_name(groups)
+        for assigned in row.admission.admission.pod_sets:
+            pods = running_pods(pod_sets.get(assigned.name), assigned)
+            if assigned.pinned and pods > assigned.count:
+                message = f"Its restart makes {pods} pods of {assigned.name}, it was admitted with places for"
+                message = f"{message} {assigned.count}: the others had finished before"
+                return drain(row, facts, State.WAITING, "RestartNeedsPlaces", message, event_reason="Evicted")
         ledger = charged(row.admission.admission.charge, self._picture.engine.charge_with(row.uid, groups))
         return Change(row=fresh, ledger=ledger, request_changed=True)
 

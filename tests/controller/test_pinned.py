@@ -79,9 +79,9 @@ async def until_seated(world: World, name: str) -> dict[int, str]:
     return wanted
 
 
-def fail(world: World, pod: Object) -> None:
-    """The pod's containers end with an error."""
-    write_status(world.cluster.state, PODS, pod, {**pod["status"], "phase": "Failed"}, "kubelet")
+def end(world: World, pod: Object, phase: str) -> None:
+    """The pod's containers end."""
+    write_status(world.cluster.state, PODS, pod, {**pod["status"], "phase": phase}, "kubelet")
 
 
 def held_back(pod: Object) -> bool:
@@ -147,11 +147,35 @@ async def test_a_restart_of_the_job_set_brings_all_pods_back_with_the_same_admis
         await world.submit(spread(job_set("j", 4, 2, restarts=1, seconds=600)), JOB_SETS)
         wanted = await until_seated(world, "j")
         before = {pod["metadata"]["uid"] for pod in world.pods("j")}
-        fail(world, world.pods("j")[3])
+        end(world, world.pods("j")[3], "Failed")
         await world.until(lambda: before.isdisjoint(p["metadata"]["uid"] for p in world.pods("j")) and world.pods("j"))
         assert await until_seated(world, "j") == wanted
         assert world.cluster.state.get(JOB_SETS, "ns", "j")["status"]["restarts"] == 1
         assert world.admissions("j") == 1
+        check_invariants(world)
+
+
+async def test_a_restart_that_brings_back_who_had_finished_before_the_admission_queues_again(store: Store) -> None:
+    """Replica 0 has succeeded, its user stops the JobSet for a while; admitted again without it, then it restarts."""
+    obj = job_set("j", 3, 2, gpus=2, restarts=1, seconds=600)
+    async with World(store) as world:
+        await world.submit(spread(obj), JOB_SETS)
+        await until_seated(world, "j")
+        for pod in [pod for pod in world.pods("j") if rank(pod, 2) < 2]:
+            end(world, pod, "Succeeded")
+        await world.until(lambda: world.charged() == 8, "the finished replica lends its quota")
+        await world.user.patch(JOB_SETS, "ns", "j", {"spec": {"suspend": True}}, PatchType.MERGE)
+        await world.until_state("j", State.HELD)
+        await world.user.patch(JOB_SETS, "ns", "j", {"spec": {"suspend": False}}, PatchType.MERGE)
+        assert len(await until_seated(world, "j")) == 4
+        assert sorted(rank(pod, 2) for pod in world.pods("j")) == [2, 3, 4, 5]
+        end(world, world.pods("j")[0], "Failed")
+        await world.until(lambda: world.admissions("j") == 3, "admitted once more")
+        wanted = await until_seated(world, "j")
+        assert len(wanted) == 6
+        assert all(wanted[rank(pod, 2)] == pod["spec"]["nodeName"] for pod in world.pods("j"))
+        assert "Evicted" in world.events("j")
+        assert world.charged() == 12
         check_invariants(world)
 
 
