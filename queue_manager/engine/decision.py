@@ -96,9 +96,9 @@ class PodSetAssignment:
     `selector` are the node labels that the pods must carry as node selector: flavor labels and, where the pods lie in
     one domain of the requested level, the labels of that level and of the wider ones. `domains` are planned places
     (narrowest level; the node when that is the host name) in the order of ranks: the first entry holds the lowest ones;
-    None without topology. `pinned`: one selector does not do, each pod has to go to exactly the place of its rank
-    (issue 5). `tolerations` are those of its flavors. `count` leaves out the `reclaimed` pods, which were on loan when
-    the workload was admitted.
+    None without topology. `pinned`: one selector does not do, or others could be in the way inside its domain:
+    each pod has to go to exactly the place of its rank (issue 5). `tolerations` are those of its flavors. `count`
+    leaves out the `reclaimed` pods, which were on loan when the workload was admitted.
     """
 
     name: str

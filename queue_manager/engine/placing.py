@@ -259,7 +259,7 @@ def pod_set_assignment(
     if forest is not None and places is not None:
         levels, domains = forest.level_keys, by_rank(forest, places)
         selector.update(shared_domain(ask, index, forest, domains))
-        pinned = is_pinned(ask, index, forest, domains)
+        pinned = is_pinned(ask, index, forest, domains) or _may_be_in_the_way(state, ask, index, places)
         if state.configuration.policies.pod_rules:
             selector.update(_affine(state, pod_set.pod_set.rules.together, places))
     return PodSetAssignment(
@@ -272,4 +272,21 @@ def pod_set_assignment(
         tolerations=tolerations,
         reclaimed=pod_set.pod_set.reclaimed,
         pinned=pinned,
+    )
+
+
+def _may_be_in_the_way(state: State, ask: Ask, index: int, places: Mapping[str, int]) -> bool:
+    """Whether pods that ask for a domain have to sit where they are planned although one selector names the domain:
+    kube-scheduler, left alone inside it, spreads small pods over nodes that others need whole, and puts pods of one
+    set where those of another were to go (design, section 5)."""
+    if not ask.wants_topology:
+        return False
+    own = ask.pod_sets[index]
+    if any(state.fleet.room(node, own.node_requests, EMPTY) > 1 for node in places):
+        return True
+    return any(
+        other.count
+        and other.node_requests != own.node_requests
+        and (other.stages[0] <= own.stages[1] and own.stages[0] <= other.stages[1])
+        for other in ask.pod_sets
     )

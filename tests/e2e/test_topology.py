@@ -58,7 +58,7 @@ def test_pods_that_kube_scheduler_spread_count_where_they_are(product: Product) 
     group = {"coveredResources": [GPU, "cpu"], "flavors": [{"name": "gpus", "resources": quotas}]}
     product.configure(TOPOLOGY, FLAVOR, queue("team", 100, resourceGroups=[group]))
     namespace = product.cluster.new_namespace()
-    halves = job("halves", "team", parallelism=2, gpus=4, annotations=ONE_RACK)
+    halves = job("halves", "team", parallelism=2, gpus=4)
     # With processors asked for, the least loaded node is another one for the second pod.
     main = container("main", 4)
     main["resources"]["requests"] = {"cpu": "24"}
