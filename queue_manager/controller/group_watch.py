@@ -62,6 +62,11 @@ def _why_not(covering: Covering, admission: Admission, row: WorkloadRow) -> tupl
     if covering.pod_sets and group.minimum is not None and group.minimum > size:
         details = f"it needs {group.minimum} pods at once, and {size} are left to run: kube-scheduler never starts it"
         return f"{_SAYS}{group.name} never forms", details
+    priorities = {*covering.pod_priorities, group.priority or 0}
+    if covering.pod_priorities and len(priorities) > 1:
+        listed = ", ".join(map(str, covering.pod_priorities))
+        details = f"it has priority {group.priority or 0} and its pods have {listed}: kube-scheduler wants them equal"
+        return f"{_SAYS}{group.name} is never placed", details
     if group.reason:
         return f"{_SAYS}{group.name} is not placed by kube-scheduler ({group.reason})", group.message
     return None

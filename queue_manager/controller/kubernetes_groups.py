@@ -99,7 +99,16 @@ class KubernetesGroups:
             if job is not None and resource_of == JOBS and _pod_set(job, kind) not in named:
                 users.setdefault(group["metadata"]["name"], {})[_pod_set(job, kind)] = None
         alive = [group for group in found.values() if not group["metadata"].get("deletionTimestamp")]
-        coverings = [Covering(tuple(users.get(g["metadata"]["name"], ())), read_group(g)) for g in alive]
+        priorities = self._priorities(chain)
+        coverings = [
+            Covering(
+                tuple(users.get(g["metadata"]["name"], ())),
+                read_group(g),
+                False,
+                priorities.get(g["metadata"]["name"], ()),
+            )
+            for g in alive
+        ]
         return _told_apart(sorted(coverings, key=lambda covering: covering.group.name))
 
     def disrupted(self, uid: str, obj: Object, kind: Kind, since: datetime) -> tuple[Disrupted, ...]:
@@ -156,6 +165,15 @@ class KubernetesGroups:
                 pod = next(iter(self._view.owned_by(PODS, uid)), None)
                 use(group_name(pod), _pod_set(obj, kind))
         return users
+
+    def _priorities(self, chain: dict[str, tuple[Resource, Object]]) -> dict[str, tuple[int, ...]]:
+        """Name of a PodGroup -> the priorities of pods that name it; those of one Job are equal."""
+        found: dict[str, set[int]] = {}
+        for uid, (resource, _) in chain.items():
+            pod = next(iter(self._view.owned_by(PODS, uid)), None) if resource == JOBS else None
+            if pod is not None and (name := group_name(pod)):
+                found.setdefault(name, set()).add(int((pod.get("spec") or {}).get("priority") or 0))
+        return {name: tuple(sorted(values)) for name, values in found.items()}
 
     # --- whose they are
 

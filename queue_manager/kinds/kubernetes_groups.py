@@ -56,11 +56,13 @@ class KubernetesGroup:
 
 @dataclass(frozen=True, slots=True)
 class Covering:
-    """A PodGroup and the pod sets whose pods are in it; `each`: only those of one child Job, others have their own."""
+    """A PodGroup and the pod sets whose pods are in it; `each`: only those of one child Job, others have their own.
+    `pod_priorities` are those of the pods that are there."""
 
     pod_sets: tuple[str, ...]
     group: KubernetesGroup
     each: bool = False
+    pod_priorities: tuple[int, ...] = ()
 
 
 def read_group(obj: Object) -> KubernetesGroup:

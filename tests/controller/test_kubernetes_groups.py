@@ -230,6 +230,23 @@ async def test_what_kube_scheduler_says_of_a_group_is_told_once(store: Store) ->
         assert "needs 3 pods at once, and 2 are left" in world.known_row("a").message
 
 
+async def test_a_priority_that_kube_scheduler_refuses_is_told(store: Store) -> None:
+    async with World(store) as world:
+        groups = Groups(world, VERSIONS[0])
+        job = batch_job("a", 2, seconds=600)
+        job["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+        await world.submit(job, JOBS)
+        await world.until_state("a", State.RUNNING)
+        await world.until(lambda: len(world.pods("a")) == 2)
+        group = groups.make("g", groups.job("a"), key="")
+        await world.clock.advance(5)
+        assert world.known_row("a").message == ""
+        state = world.cluster.state
+        state.update(groups.groups, group, {**group, "spec": {**group["spec"], "priority": 9}}, manager="test")
+        await world.until(lambda: "PodGroup g is never placed" in world.known_row("a").message)
+        assert "priority 9 and its pods have 0" in world.known_row("a").message
+
+
 async def test_disrupted_groups_since_the_admission(store: Store) -> None:
     async with World(store) as world:
         groups = Groups(world, VERSIONS[0])
