@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from queue_manager.store.records import State
+from queue_manager.store.store import Store
 from tests.control_plane.client import Object
+from tests.control_plane.cluster import ControlPlane
+from tests.control_plane.fixtures import require_binaries
 from tests.control_plane.nodes import gpu_fleet, node
 from tests.e2e.product import FLAVOR, JOB, POD, RACK, TOPOLOGY, TRAIN_JOB, Product, job, queue, train_job
 from tests.e2e.record import admissions
@@ -73,10 +77,28 @@ def prepare(product: Product, hosts: int = 4, quota: int = 1000) -> str:
     return str(product.cluster.new_namespace())
 
 
+@pytest.fixture(params=["v2.0 (real)", "v2.1", "v2.3"])
+def product_of_each_generation(
+    request: pytest.FixtureRequest, store: Store, database_url: str, tmp_path: Path
+) -> Iterator[Product]:
+    """The product beside a Trainer of each generation of the TrainJob API."""
+    if request.param == "v2.1":
+        require_binaries()
+        with (
+            ControlPlane.start(tmp_path / "v2.1", trainer="stand-in", stand_in_generation="v2.1") as alone,
+            Product(alone, store, database_url, tmp_path).running() as running,
+        ):
+            yield running
+        return
+    cluster = request.getfixturevalue("cluster" if "real" in request.param else "cluster_stand_in")
+    with Product(cluster, store, database_url, tmp_path).running() as running:
+        yield running
+
+
 def test_a_train_job_over_two_racks_runs_in_the_order_of_ranks_and_again_after_it_was_suspended(
-    product_of_each_trainer: Product,
+    product_of_each_generation: Product,
 ) -> None:
-    product = product_of_each_trainer
+    product = product_of_each_generation
     namespace = prepare(product)
     product.client.create(train_job("gang", "team", nodes=6, annotations=PREFERRED), namespace)
     pods = product.cluster.wait_pods(namespace, 6, selector=pods_of("gang"))
