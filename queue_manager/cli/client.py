@@ -75,6 +75,10 @@ class Client:
         """JSON of a POST of JSON."""
         return self._json("POST", path, query, json.dumps(body).encode(), "application/json")
 
+    def post_text(self, path: str, body: str, media_type: str, query: Query = NO_QUERY) -> Any:
+        """JSON of a POST of text."""
+        return self._json("POST", path, query, body.encode(), media_type)
+
     def items(self, path: str, query: Query = NO_QUERY, at_most: int = 0) -> Iterator[Any]:
         """Items of a list, page after page; `at_most` 0 is all."""
         cursor, count = "", 0

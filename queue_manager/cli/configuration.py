@@ -1,16 +1,18 @@
-"""`apply` and `export`."""
+"""`apply`, `plan`, `diff` and `export`."""
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from queue_manager.cli.client import ApiProblem, Client
+from queue_manager.cli.changes import show_applied, show_changes, show_effects
+from queue_manager.cli.client import ApiProblem, Client, Query
 from queue_manager.cli.errors import CommandError
-from queue_manager.cli.output import Format, finding_text, print_data
-from queue_manager.config.human import clean
+from queue_manager.cli.output import Format, print_data
 
 YAML = "application/yaml"
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -19,27 +21,65 @@ Part = tuple[str, int]
 """(name of a file, line of the sent text at which it begins)."""
 
 
-def apply(client: Client, files: Sequence[str], *, owner: str, prune: bool, reason: str, form: Format) -> None:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Files to apply, or the revision to go back to."""
+
+    files: Sequence[str] = ()
+    owner: str = ""
+    prune: bool = False
+    revision: int | None = None
+
+
+def apply(client: Client, asked: Asked, *, reason: str, if_plan: str, form: Format) -> None:
     """Sends all files as one request: everything is applied or nothing."""
-    text, parts = _joined(_found(files))
-    query = {"owner": owner, "prune": prune or "", "reason": reason}
+    more = {"reason": reason, "ifPlan": if_plan}
+    show_applied(_send(lambda *sent: client.put("/api/v1/config", *sent), asked, more), form)
+
+
+def plan(client: Client, asked: Asked, form: Format) -> None:
+    """What would change, and who feels it."""
+    answer = _compared(client, asked, "plan")
+    if form is not Format.TABLE:
+        print_data(answer, form)
+        return
+    show_changes(answer)
+    if answer["changes"]:
+        show_effects(answer)
+        if asked.revision is None:
+            command = "apply " + " ".join(f"-f {shlex.quote(name)}" for name in asked.files)
+            command += f" --owner {shlex.quote(asked.owner)}" if asked.owner else ""
+            command += " --prune" if asked.prune else ""
+        else:
+            command = f"rollback {asked.revision}"
+        print(f"\napply exactly this: queue-manager {command} --if-plan {answer['hash']}")
+
+
+def diff(client: Client, asked: Asked, form: Format) -> None:
+    """What would change."""
+    answer = _compared(client, asked, "diff")
+    if form is not Format.TABLE:
+        print_data(answer, form)
+        return
+    show_changes(answer)
+
+
+def _compared(client: Client, asked: Asked, how: str) -> Any:
+    if asked.revision is not None:
+        return client.post(f"/api/v1/revisions/{asked.revision}/{how}", {})
+    return _send(lambda *sent: client.post_text(f"/api/v1/config/{how}", *sent), asked, {})
+
+
+def _send(send: Callable[[str, str, Query], Any], asked: Asked, more: Query) -> Any:
+    """The answer to all files as one text; findings have their own file and line."""
+    text, parts = _joined(_found(asked.files))
     try:
-        answer = client.put("/api/v1/config", text, YAML, query)
+        answer = send(text, YAML, {"owner": asked.owner, "prune": asked.prune or "", **more})
     except ApiProblem as problem:
         problem.errors = [_placed(finding, parts) for finding in problem.errors]
         raise
     answer["warnings"] = [_placed(finding, parts) for finding in answer["warnings"]]
-    if form is not Format.TABLE:
-        print_data(answer, form)
-        return
-    for warning in answer["warnings"]:
-        print(f"warning: {clean(finding_text(warning))}", file=sys.stderr)
-    for change in answer["changes"]:
-        name = f"{change['namespace']}/{change['name']}" if change["namespace"] else change["name"]
-        print(f"{change['kind']} {clean(name)} {change['action']}")
-    print(
-        f"revision {answer['revision']}" if answer["changes"] else f"nothing to change at revision {answer['revision']}"
-    )
+    return answer
 
 
 def _found(files: Sequence[str]) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from queue_manager.cli import configuration_commands
 from queue_manager.cli.client import DEFAULT_SERVER, Client
 from queue_manager.cli.errors import CommandError
 from queue_manager.cli.options import (
@@ -19,6 +20,18 @@ from queue_manager.cli.options import (
     WebhookOptions,
 )
 from queue_manager.cli.output import Format
+from queue_manager.cli.parameters import (
+    Database,
+    Host,
+    Kubeconfig,
+    Namespace,
+    Output,
+    Server,
+    Token,
+    WhichKind,
+    Why,
+    Workload,
+)
 
 app = typer.Typer(
     name="queue-manager",
@@ -30,23 +43,6 @@ app = typer.Typer(
 )
 db = typer.Typer(help="Database: migrations and checks.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(db, name="db")
-
-Database = Annotated[
-    str, typer.Option(envvar="QM_DATABASE", help="PostgreSQL URL, or embedded:DIR.", show_default=False, metavar="URL")
-]
-Kubeconfig = Annotated[
-    str, typer.Option(help="Kubeconfig file; else KUBECONFIG, else in-cluster.", show_default=False, metavar="FILE")
-]
-Server = Annotated[str, typer.Option(envvar="QM_SERVER", help="URL of the API.", metavar="URL")]
-Token = Annotated[str, typer.Option(envvar="QM_TOKEN", help="API token (qm_...).", show_default=False)]
-Output = Annotated[Format, typer.Option("--output", "-o", help="Form of the answer.")]
-Namespace = Annotated[
-    str, typer.Option(envvar="POD_NAMESPACE", help="Namespace that the program runs in.", show_default=False)
-]
-Workload = Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The job.")]
-WhichKind = Annotated[str, typer.Option(help="When jobs of several kinds have this name.", show_default=False)]
-Why = Annotated[str, typer.Option(help="Why; its user is told, and the audit log keeps it.")]
-Host = Annotated[str, typer.Option(help="Address to listen on; loopback only while there is no authentication.")]
 
 
 @app.command()
@@ -131,30 +127,7 @@ def db_check(database: Database = "", output: Output = Format.TABLE) -> None:
     check(database, output)
 
 
-@app.command()
-def apply(
-    file: Annotated[list[str], typer.Option("--file", "-f", help="YAML file or folder, or - for stdin; repeatable.")],
-    owner: Annotated[str, typer.Option(help="Whose objects these are, for --prune.", show_default=False)] = "",
-    prune: Annotated[
-        bool, typer.Option("--prune", help="Delete what a former apply of the owner made, now gone.")
-    ] = False,
-    reason: Annotated[str, typer.Option(help="Why, for the revision.", show_default=False)] = "",
-    server: Server = DEFAULT_SERVER,
-    token: Token = "",
-    output: Output = Format.TABLE,
-) -> None:
-    """Create or change what files hold, all or none."""
-    from queue_manager.cli.configuration import apply as run
-
-    run(_client(server, token), file, owner=owner, prune=prune, reason=reason, form=output)
-
-
-@app.command()
-def export(server: Server = DEFAULT_SERVER, token: Token = "", output: Output = Format.YAML) -> None:
-    """Print the configuration as `apply` reads it."""
-    from queue_manager.cli.configuration import export as run
-
-    run(_client(server, token), output)
+configuration_commands.register(app)
 
 
 @app.command()

@@ -1,0 +1,50 @@
+"""`revisions` and `rollback`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from queue_manager.cli.changes import change_lines, show_applied
+from queue_manager.cli.client import Client
+from queue_manager.cli.output import Format, print_data, print_table
+from queue_manager.config.human import clean, moment
+
+
+def show_revisions(client: Client, limit: int, form: Format) -> None:
+    """A line for each change, newest first."""
+    items = list(client.items("/api/v1/revisions", {"limit": min(limit, 100) or 100}, limit))
+    if form is not Format.TABLE:
+        print_data({"items": items}, form)
+        return
+    rows = [[item["number"], _time(item), item["author"], _summary(item), item["reason"]] for item in items]
+    print_table(("REVISION", "TIME", "AUTHOR", "CHANGES", "REASON"), rows, right=("REVISION",), give_way="REASON")
+
+
+def show_revision(client: Client, number: int, form: Format) -> None:
+    """One change, field by field."""
+    item = client.get(f"/api/v1/revisions/{number}")
+    if form is not Format.TABLE:
+        print_data(item, form)
+        return
+    reason = f": {item['reason']}" if item["reason"] else ""
+    print(clean(f"revision {item['number']}, {_time(item)}, {item['author']}{reason}"))
+    for line in change_lines(item["changes"]):
+        print(clean(line))
+
+
+def roll_back(client: Client, number: int, *, reason: str, if_plan: str, form: Format) -> None:
+    """Asks for the rollback."""
+    query = {"reason": reason, "ifPlan": if_plan}
+    show_applied(client.post(f"/api/v1/revisions/{number}/rollback", {}, query), form)
+
+
+def _time(item: Mapping[str, Any]) -> str:
+    return moment(datetime.fromisoformat(item["at"]))
+
+
+def _summary(item: Mapping[str, Any]) -> str:
+    counted = Counter(change["action"] for change in item["changes"])
+    return ", ".join(f"{counted[action]} {action}" for action in ("created", "changed", "deleted") if counted[action])
