@@ -71,6 +71,7 @@ PLAN: dict[str, Any] = {
     "wouldStop": [],
     "wouldStart": [],
     "neverStart": ["team-nlp/huge"],
+    "limits": [],
 }
 APPLIED: dict[str, Any] = {
     "revision": 8,

@@ -65,6 +65,7 @@ class Plan(Difference):
     would_stop: list[str] = Field(description="Running ones that would be evicted at once")
     would_start: list[str] = Field(description="Waiting ones that would start")
     never_start: list[str] = Field(description="Waiting ones that could not start even with everything to themselves")
+    limits: list[str] = Field(description="What was not looked at, in sentences; empty: nothing was left out")
 
 
 class Applied(ApiModel):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from queue_manager.config.compiled import Compiled
 from queue_manager.controller.plan_changes import HOPELESS
 from queue_manager.controller.times import to_microseconds
+from queue_manager.engine.configuration import Preemption
 from queue_manager.engine.decision import BlockerType, Plan, Reason, Waiting
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.resize import owner_uid
@@ -19,6 +20,13 @@ from .standing import over_quota, preemptible
 
 PASSES = 20
 """How often what a pass frees is given to the next one; what is not settled then, is told as it stands."""
+MOST_PAIRS = 100_000
+"""Pairs of a waiting request and a running workload up to which preemptions are played: each is looked at a few
+times, which with many of both takes minutes."""
+NOT_PLAYED = (
+    "with this many workloads preemptions are not played: who could be preempted is told by the policies alone, and who"
+    " would start only by preempting others is not told"
+)
 MOST_ALONE = 2000
 """Of how many different requests at most it is tried whether they could start alone."""
 FOR_GOOD = frozenset(
@@ -38,13 +46,14 @@ UNDECIDED = frozenset(
 class Effects:
     """`namespace/name` of workloads, sorted. `over_quota` and `preemptible` are running ones that were not before,
     `would_stop` those that would be evicted at once; `would_start` and `never_start` are waiting ones of which that
-    could not be said before."""
+    could not be said before. `limits` are sentences on what was not looked at."""
 
     over_quota: tuple[str, ...] = ()
     preemptible: tuple[str, ...] = ()
     would_stop: tuple[str, ...] = ()
     would_start: tuple[str, ...] = ()
     never_start: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -54,36 +63,42 @@ class _Played:
     preempted: set[str] = field(default_factory=set)
     waiting: dict[str, Waiting] = field(default_factory=dict)
 
-    def note(self, plan: Plan) -> None:
+    def note(self, plan: Plan, *, reasons: bool = True) -> None:
         self.started.update(owner_uid(admission.uid) for admission in plan.admissions)
         self.stopped.update(eviction.uid for eviction in plan.evictions)
         self.preempted.update(eviction.uid for eviction in plan.evictions if eviction.by)
-        self.waiting.update((waiting.uid, waiting) for waiting in plan.waiting)
+        if reasons:
+            self.waiting.update((waiting.uid, waiting) for waiting in plan.waiting)
 
 
 def effects_of(before: Compiled, after: Compiled, live: Live) -> Effects:
     """What changes when `after` takes the place of `before`."""
     now = to_microseconds(live.now)
-    engine = engine_of(live, before)
+    full = _pairs(live) <= MOST_PAIRS
+    played_before, played_after = _open(before, after, live), _open(after, before, live)
+    if not full:
+        played_before, played_after = _peaceful(played_before), _peaceful(played_after)
+    engine = engine_of(live, played_before)
     charges = {row.uid: engine.charge_of(row.uid) for row in live.rows if row.admission is not None}
     baseline = _Played()
     plan = engine.plan(now)
-    baseline.note(plan)
+    baseline.note(plan, reasons=False)
     was_preempting = {owner_uid(eviction.by) for eviction in plan.evictions if eviction.by}
+    del plan  # what nobody holds is not put into words
     engine.revoke()
-    rows = under(after, before, live)
-    engine.configure(after.configuration)
+    rows = under(played_after, played_before, live)
+    engine.configure(played_after.configuration)
     for old, new in zip(live.rows, rows, strict=True):
         if old is not new:
             engine.remove_workload(old.uid)
-            tell(engine, new, live, after)
+            tell(engine, new, live, played_after)
     played = _play(engine, now)
     over_before = over_quota(live.rows, before, charges.__getitem__)
     over_after = over_quota(rows, after, charges.__getitem__)
     loose_before = preemptible(live.rows, before, over_before) | baseline.preempted
     loose_after = preemptible(rows, after, over_after) | played.preempted
-    never = _never(rows, played, after, live)
-    already = _never([row for row in live.rows if row.uid in never], baseline, before, live)
+    never = _never(rows, played, played_after, live)
+    already = _never([row for row in live.rows if row.uid in never], baseline, played_before, live)
     by_uid = {row.uid: row for row in live.rows}
     waiting = {row.uid for row in live.rows if row.state is State.WAITING}
     held = {row.uid for row in live.rows if row.state is State.HELD}
@@ -97,7 +112,36 @@ def effects_of(before: Compiled, after: Compiled, live: Live) -> Effects:
         names(played.stopped - baseline.stopped),
         names((played.started & (waiting | held)) - baseline.started - was_preempting),
         names((never - already) & waiting),
+        () if full else (NOT_PLAYED,),
     )
+
+
+def _pairs(live: Live) -> int:
+    """How many waiting requests there are for how many running workloads, multiplied."""
+    asked = {_shape(row) for row in live.rows if waits(row)}
+    return len(asked) * sum(row.admission is not None for row in live.rows)
+
+
+def _open(compiled: Compiled, other: Compiled, live: Live) -> Compiled:
+    """Where the labels of namespaces are not known: a selector that stays as it is lets pass who waits behind it, in
+    both configurations alike."""
+    if live.namespaces:
+        return compiled
+    others = other.configuration.queues
+    queues = {
+        name: replace(queue, namespace_selector=())
+        if queue.namespace_selector and name in others and others[name].namespace_selector == queue.namespace_selector
+        else queue
+        for name, queue in compiled.configuration.queues.items()
+    }
+    return replace(compiled, configuration=replace(compiled.configuration, queues=queues))
+
+
+def _peaceful(compiled: Compiled) -> Compiled:
+    """The same configuration in which nobody preempts."""
+    configuration = compiled.configuration
+    queues = {name: replace(queue, preemption=Preemption()) for name, queue in configuration.queues.items()}
+    return replace(compiled, configuration=replace(configuration, queues=queues))
 
 
 def _play(engine: Engine, now: int) -> _Played:

@@ -55,6 +55,7 @@ def _answer(proposal: Proposal, diff: list[dict[str, Any]], effects: Effects) ->
         would_stop=list(effects.would_stop),
         would_start=list(effects.would_start),
         never_start=list(effects.never_start),
+        limits=list(effects.limits),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import signal
@@ -104,7 +105,11 @@ def _end_with_parent() -> None:
 
 
 def _work(before: Sequence[ConfigObject], after: Sequence[ConfigObject], revision: int, now: datetime) -> Effects:
-    return work_out(_stores[0], before, after, revision, now)
+    gc.disable()  # nothing of a plan is garbage before its end, and looking for some takes as long as the plan
+    try:
+        return work_out(_stores[0], before, after, revision, now)
+    finally:
+        gc.enable()
 
 
 def work_out(

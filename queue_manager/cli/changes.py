@@ -55,6 +55,8 @@ def show_effects(answer: Answer) -> None:
             print(f"    {clean(workload)}")
         if len(workloads) > MOST:
             print(f"    ... and {len(workloads) - MOST} more")
+    for sentence in answer["limits"]:
+        print(f"\nnote: {clean(sentence)}")
 
 
 def change_lines(changes: Iterable[Answer]) -> Iterable[str]:

@@ -116,6 +116,23 @@ def test_jobs_of_a_local_queue_that_points_elsewhere(live: TestClient, store: St
     assert planned["wouldStart"] == ["team-ranking/more"]
 
 
+def test_a_selector_of_namespaces_is_no_obstacle_where_their_labels_are_not_known(live: TestClient):
+    selector = {"matchLabels": {"team": "ranking"}}
+    live.put(CONFIG, content=text(queue("ranking", "company", 32, stopPolicy="Hold", namespaceSelector=selector)))
+    local = document("LocalQueue", "default", {"queue": "ranking"}, "team-ranking")
+    planned = plan(live, queue("ranking", "company", 32, namespaceSelector=selector), local)
+    assert effects(planned) == {"wouldStart": ["team-ranking/more"]}
+
+
+def test_with_too_many_workloads_preemptions_are_not_played_and_that_is_said(
+    live: TestClient, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("api.planning.effects.MOST_PAIRS", 1)
+    planned = plan(live, queue("ranking", "company", 32))
+    assert effects(planned) == {"wouldStart": ["team-ranking/more"]}
+    assert ["preemptions are not played" in sentence for sentence in planned["limits"]] == [True]
+
+
 def test_nothing_changes_nothing(live: TestClient):
     planned = plan(live, *SMALL)
     assert planned["changes"] == []

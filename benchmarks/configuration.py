@@ -1,0 +1,194 @@
+"""The configuration: applying a file with many queues, and planning it on a large live state."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import yaml
+
+from benchmarks.report import Report
+from queue_manager.cli.client import Client
+from queue_manager.engine.configuration import Cell
+from queue_manager.engine.decision import Admission, PodSetAssignment
+from queue_manager.engine.workload import PodGroup, PodSet
+from queue_manager.store import migrate
+from queue_manager.store.database import make_engine
+from queue_manager.store.embedded import EmbeddedPostgres
+from queue_manager.store.leases import CONTROLLER
+from queue_manager.store.records import AdmissionRow, Change, LedgerEntry, LedgerState, State, WorkloadRow
+from queue_manager.store.store import Store
+
+QUEUES = {"full": 1000, "small": 50}
+WORKLOADS = {"full": 50_000, "small": 1000}
+RUNNING = 0.4
+"""Share of the workloads that run; the rest waits."""
+ROUNDS = 5
+GPU = "nvidia.com/gpu"
+MEDIA = "application/yaml"
+CHUNK = 2000
+PER_QUEUE = 64
+"""GPUs of a queue's own."""
+
+
+def run(size: str, keep: Path | None) -> list[Report]:
+    """One report: apply, then plans."""
+    queues, workloads = QUEUES[size], WORKLOADS[size]
+    report = Report(f"configuration: a file with {queues} queues, {workloads} workloads ({RUNNING:.0%} running)")
+    with tempfile.TemporaryDirectory() as folder, EmbeddedPostgres(Path(folder) / "database") as database:
+        engine = make_engine(database.url)
+        migrate.upgrade(engine)
+        store = Store(engine)
+        file = Path(folder) / "company.yaml"
+        file.write_text(_file(queues, PER_QUEUE))
+        with _api(database.url) as client:
+            _applies(report, client, file, queues)
+            _fill(store, queues, workloads)
+            _plans(report, client, queues)
+        engine.dispose()
+    return [report]
+
+
+def _applies(report: Report, client: Client, file: Path, queues: int) -> None:
+    command = [sys.executable, "-m", "queue_manager.cli.main", "apply", "-f", str(file), "--server", client.server]
+    started = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    report.value("queue-manager apply, all new", f"{time.perf_counter() - started:.2f} s", "<= 2 s")
+    everything, nothing = [], []
+    for number in range(ROUNDS):
+        text = _file(queues, PER_QUEUE + number + 1)
+        for samples in (everything, nothing):
+            started = time.perf_counter()
+            client.put("/api/v1/config", text, MEDIA)
+            samples.append(time.perf_counter() - started)
+    client.put("/api/v1/config", file.read_text(), MEDIA)
+    report.times("PUT, every queue changes", everything, "<= 2 s")
+    report.times("PUT, nothing changes", nothing)
+
+
+def _plans(report: Report, client: Client, queues: int) -> None:
+    for what, text in (
+        ("every queue gets less", _file(queues, PER_QUEUE // 2)),
+        ("every queue gets more", _file(queues, PER_QUEUE * 2)),
+        ("one queue gets less", yaml.safe_dump(_queue(0, PER_QUEUE // 2))),
+    ):
+        samples, found = [], {}
+        for _ in range(3):
+            started = time.perf_counter()
+            found = client.post_text("/api/v1/config/plan", text, MEDIA)
+            samples.append(time.perf_counter() - started)
+        report.times(f"plan, {what}", samples, "<= 5 s")
+        lists = ("overQuota", "preemptible", "wouldStop", "wouldStart", "neverStart")
+        report.note(f"{what}: " + ", ".join(f"{name} {len(found[name])}" for name in lists))
+
+
+def _file(queues: int, gpus: int) -> str:
+    documents = [_object("Flavor", "h100", {}), _object("PriorityClass", "high", {"value": 100})]
+    documents += [_object("Cohort", f"department-{n}", {"parent": "company"}) for n in range(10)]
+    documents += [_queue(number, gpus) for number in range(queues)]
+    return yaml.dump_all(documents, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper))
+
+
+def _queue(number: int, gpus: int) -> dict[str, Any]:
+    quotas = [
+        {"name": GPU, "nominalQuota": gpus},
+        {"name": "cpu", "nominalQuota": 16 * gpus},
+        {"name": "memory", "nominalQuota": f"{128 * gpus}Gi"},
+    ]
+    group = {
+        "coveredResources": [GPU, "cpu", "memory"],
+        "flavors": [{"name": "h100", "resources": quotas}],
+    }
+    spec = {
+        "cohort": f"department-{number % 10}",
+        "namespaceSelector": {},
+        "resourceGroups": [group],
+        "preemption": {"reclaimWithinCohort": "Any"},
+    }
+    return _object("Queue", f"team-{number:04}", spec)
+
+
+def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "queue-manager.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def _fill(store: Store, queues: int, workloads: int) -> None:
+    """Running workloads up to the quota of each queue, and waiting ones of some fifty shapes."""
+    now, random = datetime.now(UTC), Random(6)
+    epoch = store.acquire_lease(CONTROLLER, "benchmark", timedelta(hours=1))
+    assert epoch is not None
+    running = int(workloads * RUNNING)
+    per_queue = max(1, running // queues)
+    each = max(1, PER_QUEUE // per_queue)
+    changes = []
+    for number in range(workloads):
+        at = now - timedelta(seconds=workloads - number)
+        if number < running:
+            changes.append(_running(_row(number, number % queues, 1, each, at), at))
+        else:
+            row = _row(number, random.randrange(queues), random.choice((1, 2, 4, 8, 16)), random.randrange(1, 11), at)
+            changes.append(Change(row=row))
+    for start in range(0, len(changes), CHUNK):
+        store.commit(epoch, None, now, changes[start : start + CHUNK])
+    with store.engine.connect() as connection:
+        connection.exec_driver_sql("ANALYZE")
+
+
+def _row(number: int, queue: int, pods: int, gpus: int, at: datetime) -> WorkloadRow:
+    pod_set = PodSet("node", pods, {GPU: gpus, "cpu": 16_000 * gpus, "memory": 2**37 * gpus})
+    return WorkloadRow(
+        uid=f"uid-{number:06}",
+        kind="TrainJob",
+        namespace=f"ns-{queue:04}",
+        name=f"job-{number:06}",
+        created_at=at,
+        state=State.WAITING,
+        local_queue=f"team-{queue:04}",
+        queue=f"team-{queue:04}",
+        user="ada",
+        pod_groups=(PodGroup("main", (pod_set,)),),
+    )
+
+
+def _running(row: WorkloadRow, at: datetime) -> Change:
+    pod_set = row.pod_groups[0].pod_sets[0]
+    charge = {Cell("h100", resource): amount * pod_set.count for resource, amount in pod_set.requests.items()}
+    assignment = PodSetAssignment("node", pod_set.count, dict.fromkeys(pod_set.requests, "h100"))
+    admitted = int(at.timestamp() * 1_000_000)
+    admission = AdmissionRow(
+        attempt=1, admission=Admission(row.uid, row.queue, (assignment,), charge, admitted), admitted_at=at
+    )
+    ledger = tuple(LedgerEntry(cell, amount, LedgerState.RESERVED) for cell, amount in charge.items())
+    return Change(row=replace(row, state=State.RUNNING, attempt=1, admission=admission), ledger=ledger)
+
+
+@contextlib.contextmanager
+def _api(url: str) -> Iterator[Client]:
+    """`queue-manager api` as a process."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "queue_manager.cli.main", "api", "--port", str(port)]
+    environment = {**os.environ, "QM_DATABASE": url}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    try:
+        server = f"http://127.0.0.1:{port}"
+        while True:
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{server}/readyz", timeout=1):
+                break
+            time.sleep(0.1)
+        yield Client(server)
+    finally:
+        process.terminate()
+        process.wait()
