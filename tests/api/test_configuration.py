@@ -171,6 +171,98 @@ def test_one_object_is_read_changed_and_deleted(client: TestClient):
     assert client.put(path, json=changed).status_code == 201
 
 
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
+def test_who_changes_an_object_says_which_state_was_read(client: TestClient, method: str):
+    put(client, TEXT)
+    path = "/api/v1/queues/vision"
+    body = client.get(path).json()
+    answer = client.request(method, path, json=body)
+    assert answer.status_code == 428
+    assert '(now "1")' in answer.json()["detail"]
+    assert client.request(method, path, json=body, headers={"If-Match": '"7"'}).status_code == 412
+    assert client.request(method, path, json=body, headers={"If-Match": '"1"'}).is_success
+
+
+def test_a_patch_merges_fields_and_takes_away_what_is_null(client: TestClient):
+    put(client, TEXT)
+    path = "/api/v1/queues/ranking"
+    before = client.get(path).json()
+    patch = {"spec": {"stopPolicy": None, "fairSharing": {"weight": 2.50}}}
+    answer = client.patch(path, json=patch, headers=ANY, params={"reason": "opened"})
+    assert answer.status_code == 200, answer.text
+    expected = {**before["spec"], "fairSharing": {"weight": "2.5"}}
+    del expected["stopPolicy"]
+    assert answer.json()["spec"] == expected
+    assert answer.headers["etag"] == '"2"'
+    assert client.get("/api/v1/revisions/2").json()["reason"] == "opened"
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ('{"spec": {"cohrt": "x"}}', "unknown field 'cohrt'"),
+        ('{"spec": {"fairSharing": {"weight": -1}}}', "'-1' is negative"),
+        ('{"spec": {"cohort": "a", "cohort": "b"}}', "is given twice"),
+        ('{"metadata": {"name": "other"}}', "must be exactly one object"),
+        ("[1]", "must be one object"),
+        ("", "must be one object"),
+        ("{", "not valid YAML"),
+        ("[" * 5000, "nested too deeply"),
+    ],
+)
+def test_bad_patches(client: TestClient, body: str, word: str):
+    put(client, TEXT)
+    answer = client.patch("/api/v1/queues/vision", content=body, headers=ANY)
+    assert answer.status_code == 422
+    assert word in answer.text
+    assert client.get("/api/v1/revisions").json()["items"][0]["number"] == 1
+
+
+def test_nothing_to_patch(client: TestClient):
+    assert client.patch("/api/v1/queues/none", json={}, headers=ANY).status_code == 404
+
+
+def test_settings_and_role_bindings_are_objects_like_others(client: TestClient):
+    put(client, TEXT)
+    settings = document("Settings", "default", {"drainTimeout": "5m"})
+    assert client.put("/api/v1/settings/default", json=settings).status_code == 201
+    spec = {"role": "viewer", "subjects": [{"kind": "Group", "name": "all"}]}
+    assert client.put("/api/v1/role-bindings/everybody", json=document("RoleBinding", "everybody", spec)).is_success
+    assert [item["spec"] for item in client.get("/api/v1/role-bindings").json()["items"]] == [spec]
+
+
+def test_a_queue_that_a_local_queue_names_stays(client: TestClient):
+    put(client, TEXT)
+    answer = client.delete("/api/v1/queues/nlp", headers=ANY)
+    assert answer.status_code == 422
+    [error] = answer.json()["errors"]
+    assert (error["name"], error["field"], error["message"]) == (
+        "team-nlp/default",
+        "spec.queue",
+        "queue 'nlp' is still used here",
+    )
+
+
+def test_the_schema_is_published(client: TestClient):
+    schema = client.get("/api/v1/schema").json()
+    assert set(schema["then"]["properties"]["kind"]["enum"]) >= {"Queue", "Settings", "RoleBinding"}
+    assert "nominalQuota" in schema["$defs"]["ResourceQuota"]["properties"]
+
+
+def test_examples_of_the_openapi_document_are_valid(client: TestClient):
+    paths = client.get("/openapi.json").json()["paths"]
+    bodies = [
+        content["example"]
+        for operations in paths.values()
+        for method, operation in operations.items()
+        if method == "put" and operation["tags"] == ["configuration"]
+        for media, content in operation["requestBody"]["content"].items()
+        if media == "application/json"
+    ]
+    assert len(bodies) == 9
+    assert parse_objects(bodies[1:]).errors == ()
+
+
 def test_the_body_must_be_the_object_of_the_url(client: TestClient):
     put(client, TEXT)
     answer = client.put("/api/v1/queues/vision", json=SMALL[3])

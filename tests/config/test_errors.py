@@ -44,6 +44,24 @@ resourceGroups:
 
 
 CASES = {
+    "weight of a cohort below 0": (
+        HEAD + "kind: Cohort\nmetadata: {name: c}\nspec: {fairSharing: {weight: -0.5}}\n",
+        "f.yaml:4: Cohort c: spec.fairSharing.weight: '-0.5' is negative; an amount of cpu is at least 0"
+        " (write it like 8, 500m, 1.5 or 64Gi)",
+    ),
+    "borrowing limit of a cohort without parent": (
+        HEAD
+        + "kind: Cohort\nmetadata: {name: c}\nspec:\n"
+        + textwrap.indent(quotas("name: cpu, nominalQuota: 1, borrowingLimit: 1"), "  ")
+        + FLAVORS,
+        "f.yaml:10: Cohort c: spec.resourceGroups[0].flavors[0].resources[0].borrowingLimit: has no meaning without a"
+        " parent (set spec.parent, or remove it)",
+    ),
+    "cohort that is its own parent": (
+        HEAD + "kind: Cohort\nmetadata: {name: a}\nspec: {parent: a}\n",
+        "f.yaml:4: Cohort a: spec.parent: cohorts form a cycle: a -> a"
+        " (a cohort can't be its own ancestor; remove one parent)",
+    ),
     "unknown field": (
         queue("resorceGroups: []"),
         "f.yaml:5: Queue q: spec.resorceGroups: unknown field 'resorceGroups' (did you mean 'resourceGroups'?)",
