@@ -40,6 +40,9 @@ class Disruptions:
 
     def change_of(self, row: WorkloadRow, facts: Facts) -> Change | None:
         """Back to the queue, where a pod of a group was taken away that stands and falls as a whole; else None."""
+        for group in self._picture.disrupted_groups(row.uid):
+            if group.mode is DisruptionMode.ALL:
+                return _back(row, facts, f"PodGroup {group.name}: kube-scheduler takes its place ({group.message})")
         pods = [pod for pod in self._picture.pods.disrupted(row.uid) if pod.disruption is not None]
         taken = [pod for pod in pods if pod.disruption is not None and is_by_third_party(pod.disruption)]
         if not taken:
@@ -48,9 +51,13 @@ class Disruptions:
         kind = self._picture.kind_of(row)
         for pod in taken:
             if kind.pod_set_of({"metadata": {"labels": dict(pod.labels)}}) in whole:
-                message = f"Stopped as a whole because of pod {pod.name}: {_words(pod)}. It queues again with its old"
-                return drain(row, facts, State.WAITING, DISRUPTED, f"{message} place in time.", event_reason="Evicted")
+                return _back(row, facts, f"pod {pod.name}: {_words(pod)}")
         return None
+
+
+def _back(row: WorkloadRow, facts: Facts, words: str) -> Change:
+    message = f"Stopped as a whole because of {words}. It queues again with its old place in time."
+    return drain(row, facts, State.WAITING, DISRUPTED, message, event_reason="Evicted")
 
 
 def _words(pod: Pod) -> str:

@@ -11,8 +11,8 @@ from queue_manager.cluster.clock import parse_rfc3339
 from queue_manager.cluster.port import NAMESPACES, Object, Resource
 from queue_manager.config.compiled import Compiled
 from queue_manager.engine.selectors import meets_all
-from queue_manager.engine.workload import PodGroup
-from queue_manager.kinds.annotations import max_run_time
+from queue_manager.engine.workload import DisruptionMode, PodGroup
+from queue_manager.kinds.annotations import disruption_mode, max_run_time
 from queue_manager.kinds.kind import (
     MANAGED_LABEL,
     PREFIX,
@@ -92,7 +92,7 @@ class Intake:
         )
         try:
             row = replace(row, max_run_time=max_run_time(obj))
-            resolved = kind.resolve(obj, self.lookup)
+            resolved = with_disruption(kind.resolve(obj, self.lookup), disruption_mode(obj))
         except Unresolvable as problem_of_object:
             message = (
                 f"{problem_of_object.field}: {problem_of_object.message}"
@@ -159,6 +159,13 @@ class Intake:
             priority_class=pod_priority_class,
             may_preempt=pods.get("preemptionPolicy") != "Never",
         )
+
+
+def with_disruption(resolved: Resolved, mode: DisruptionMode | None) -> Resolved:
+    """Pod groups of one disruption mode, where the job says which."""
+    if mode is None:
+        return resolved
+    return replace(resolved, pod_groups=tuple(replace(group, disruption=mode) for group in resolved.pod_groups))
 
 
 def with_reclaimed(groups: tuple[PodGroup, ...], reclaimed: Mapping[str, int]) -> tuple[PodGroup, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from queue_manager.cluster.port import NODES
+from queue_manager.cluster.port import NODES, PODS
 from queue_manager.config.compiled import Settings
 from queue_manager.config.human import duration
 from queue_manager.config.human import moment as at
@@ -20,9 +20,11 @@ from queue_manager.controller.node_health import Ailment, closed
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.transitions import Facts, annotate, drain, event
+from queue_manager.engine.configuration import HOSTNAME
 from queue_manager.engine.decision import Admission, PodSetAssignment
 from queue_manager.engine.resize import running_pods
 from queue_manager.engine.workload import PodSet, Toleration
+from queue_manager.kinds.pins import place_of
 from queue_manager.store.deadlines import replaced_by
 from queue_manager.store.records import Change, State, WorkloadRow
 
@@ -33,15 +35,17 @@ NODES_REPLACED = "NodesReplaced"
 NODES_RECOVERED = "NodesRecovered"
 MOST_NAMED = 8
 """Nodes named in a message."""
+CANT_BE_MOVED = "pods were let through to them already, and can't be sent elsewhere"
 FULL = Ailment("full", lost=False)
 CONTESTED = Ailment("being cleared for other pods by kube-scheduler", lost=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Seats:
+class Places:
     """Places of one pod set on nodes: how many are `planned`, how many pods are there to stay (`live`), how many more
     should be (`missing`). Not pinned: its pods may be on other nodes than planned. `there`: nodes with any of them."""
 
+    name: str
     pinned: bool
     planned: Mapping[str, int]
     there: frozenset[str]
@@ -59,12 +63,14 @@ class Seats:
 @dataclass
 class Trouble:
     """Nodes on which pods have lost their places, and why; `lost` is what the engine is to avoid. `fallen` are lost
-    nodes with pods that kube-scheduler put there although others were planned, which are `left` for them now."""
+    nodes with pods that kube-scheduler put there although others were planned, which are `left` for them now. On
+    `stranded` ones pods were sent through their gate that never got there: they can't be sent elsewhere."""
 
     nodes: dict[str, Ailment] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
     fallen: dict[str, Ailment] = field(default_factory=dict)
     left: set[str] = field(default_factory=set)
+    stranded: dict[str, Ailment] = field(default_factory=dict)
 
 
 class NodeFailures:
@@ -81,12 +87,21 @@ class NodeFailures:
         if trouble.nodes:
             answer = self._picture.engine.replace(row.uid, trouble.lost, to_microseconds(facts.now))
             if isinstance(answer, str):
-                return _waits(row, facts, settings, trouble.nodes, answer)
+                return self._waits(row, facts, settings, trouble.nodes, answer)
             if answer != row.admission.admission:
                 return _moved(row, answer, trouble.nodes, self._gained(row, answer))
+        if trouble.stranded:
+            return self._waits(row, facts, settings, trouble.stranded, CANT_BE_MOVED)
+        self._picture.sites.shut.pop(row.uid, None)
         if row.admission.unplaced_at is not None:
             return _recovered(row)
         return self._tell(row, trouble)
+
+    def _waits(
+        self, row: WorkloadRow, facts: Facts, settings: Settings, nodes: Mapping[str, Ailment], why: str
+    ) -> Change | None:
+        self._picture.sites.shut[row.uid] = frozenset(nodes)
+        return _waits(row, facts, settings, nodes, why)
 
     def _gained(self, row: WorkloadRow, admission: Admission) -> list[str]:
         """The nodes where pods have places now and had none before."""
@@ -122,30 +137,49 @@ class NodeFailures:
         contested = self._picture.contested(row.uid)
         for assigned in row.admission.admission.pod_sets:
             if assigned.domains is not None:
-                seats = self._seats(row, assigned, pod_sets.get(assigned.name))
-                self._look(found, seats, contested, suspect=suspect)
+                places = self._places(row, assigned, pod_sets.get(assigned.name))
+                self._look(found, places, contested, suspect=suspect)
+                if assigned.pinned and places.missing > 0:
+                    self._look_for_stranded(found, row, places)
         return found
 
-    def _seats(self, row: WorkloadRow, assigned: PodSetAssignment, pod_set: PodSet | None) -> Seats:
+    def _look_for_stranded(self, found: Trouble, row: WorkloadRow, places: Places) -> None:
+        for pod in self._picture.pods.pods_of(row.uid):
+            if not pod.unschedulable or pod.node or pod.leaving:
+                continue
+            obj = self._picture.view.by_uid(PODS, pod.uid)
+            place = None if obj is None else place_of(obj, (HOSTNAME,), lambda name: {HOSTNAME: name})
+            if place is None or obj is None or self._picture.kind_of(row).pod_set_of(obj) != places.name:
+                continue
+            name = place[0]
+            ailment = self._picture.sites.lost(name) or self._closed(name, places.tolerations)
+            if ailment is None and self._picture.engine.is_overbooked(name):
+                ailment = FULL
+            if ailment is None and name not in places.planned:
+                ailment = Ailment("no place of it any more", lost=False)
+            if ailment is not None:
+                found.stranded[name] = ailment
+
+    def _places(self, row: WorkloadRow, assigned: PodSetAssignment, pod_set: PodSet | None) -> Places:
         bound = self._picture.pods.bound(row.uid).get(assigned.name, {})
         live = {name: count for name, count in bound.items() if self._picture.sites.lost(name) is None}
         count = running_pods(pod_set, assigned)
         tolerations = (*(pod_set.tolerations if pod_set is not None else ()), *assigned.tolerations)
         missing = count - sum(live.values())
         planned = self._picture.sites.planned(assigned)
-        return Seats(assigned.pinned, planned, frozenset(bound), live, missing, tolerations)
+        return Places(assigned.name, assigned.pinned, planned, frozenset(bound), live, missing, tolerations)
 
-    def _look(self, found: Trouble, seats: Seats, contested: frozenset[str], *, suspect: bool) -> None:
-        for name in seats.there | seats.planned.keys():
-            ailment = self._picture.sites.lost(name) or self._closed(name, seats.tolerations)
+    def _look(self, found: Trouble, places: Places, contested: frozenset[str], *, suspect: bool) -> None:
+        for name in places.there | places.planned.keys():
+            ailment = self._picture.sites.lost(name) or self._closed(name, places.tolerations)
             if ailment is not None and ailment.lost:
                 found.lost.add(name)
-                if seats.missing > 0 and name in seats.planned:
+                if places.missing > 0 and name in places.planned:
                     found.nodes[name] = ailment
-                elif seats.missing > 0 and not seats.pinned:
+                elif places.missing > 0 and not places.pinned:
                     found.fallen[name] = ailment
-        for name in seats.open():
-            ailment = self._closed(name, seats.tolerations)
+        for name in places.open():
+            ailment = self._closed(name, places.tolerations)
             if ailment is None and name in contested:
                 ailment = CONTESTED
             if ailment is None and suspect and self._picture.engine.is_overbooked(name):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -41,11 +41,17 @@ class Found:
 
 
 class Seats:
-    """`pods` answers the pods of a workload, by its uid; `kind_of` the kind of a row's object."""
+    """`pods` answers the pods of a workload, by its uid; `kind_of` the kind of a row's object; `shut` the nodes to
+    which nobody of a workload is let through at present."""
 
     def __init__(
-        self, lookup: Lookup, pods: Callable[[str], Sequence[Object]], kind_of: Callable[[WorkloadRow], Kind]
+        self,
+        lookup: Lookup,
+        pods: Callable[[str], Sequence[Object]],
+        kind_of: Callable[[WorkloadRow], Kind],
+        shut: Callable[[str], Collection[str]] = lambda uid: (),
     ) -> None:
+        self._shut = shut
         self._lookup = lookup
         self._pods = pods
         self._kind_of = kind_of
@@ -90,7 +96,7 @@ class Seats:
         by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
         for uid, slot in seats.given.items():
             place = slots.places[slot]
-            if not self._is_usable(slots, place):
+            if not self._is_usable(slots, place, self._shut(row.uid)):
                 # Once it is let through to a node it can't go anywhere else.
                 found.held_up = True
                 continue
@@ -102,11 +108,12 @@ class Seats:
             message = f"No place is left: {row.kind} {row.name} is admitted with {len(slots.places)} pods of"
             found.left += [(pod, f"{message} {assigned.name}, and others have them") for pod in seats.surplus]
 
-    def _is_usable(self, slots: Slots, place: Place) -> bool:
+    def _is_usable(self, slots: Slots, place: Place, shut: Collection[str]) -> bool:
         """Whether a pod that is sent to a node could start there now."""
         if slots.levels != (HOST,):
             return True
-        node = self._lookup.get(NODES, "", self._node_named(place[0]))
+        name = self._node_named(place[0])
+        node = self._lookup.get(NODES, "", name) if name not in shut else None
         return node is not None and is_ready(node) and not (node.get("spec") or {}).get("unschedulable")
 
     def _labels_of(self, name: str) -> Mapping[str, str] | None:

@@ -14,11 +14,13 @@ from queue_manager.engine.decision import PodSetAssignment
 
 class Sites:
     """`find` answers a node by name, None when it is not there. `suspects` are workloads on nodes of which something
-    has changed since they were last looked at for lost places."""
+    has changed since they were last looked at for lost places; `shut` are nodes to which no pod of a workload may be
+    let through while it waits for other ones, by uid."""
 
     def __init__(self, find: Callable[[str], Object | None]) -> None:
         self.find = find
         self.suspects: set[str] = set()
+        self.shut: dict[str, frozenset[str]] = {}
         self._watch = NodeWatch()
         self._where = Whereabouts()
         self._named: dict[str, str] = {}
@@ -39,6 +41,7 @@ class Sites:
         self._where.put(uid, nodes)
         if not nodes:
             self.suspects.discard(uid)
+            self.shut.pop(uid, None)
 
     def due(self, now: datetime) -> set[str]:
         """Nodes that have to be looked at, for they have been silent for long enough."""

@@ -73,7 +73,12 @@ class Term:
         self.executors = Executors(cluster, Answers(self.picture, reports, self.inbox.touch, valid), clock, random)
         self.executors.on_idle = self.inbox.touch
         self.gates = PodGates(
-            Seats(self.view, self.picture.pods_of, self.picture.kind_of),
+            Seats(
+                self.view,
+                self.picture.pods_of,
+                self.picture.kind_of,
+                lambda uid: self.picture.sites.shut.get(uid, ()),
+            ),
             self.picture.rows.get,
             valid,
             self.executors.send,

@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from queue_manager.cluster.port import Object
-from queue_manager.engine.workload import MICROSECONDS, SliceLayer, TopologyMode, TopologyRequest
+from queue_manager.engine.workload import MICROSECONDS, DisruptionMode, SliceLayer, TopologyMode, TopologyRequest
 from queue_manager.kinds.fields import View
 from queue_manager.kinds.kind import MANAGED_LABEL, PREFIX, PRIORITY_CLASS_LABEL, QUEUE_LABEL, Lookup, Unresolvable
 
@@ -22,6 +22,7 @@ PODSET_GROUP = PREFIX + "podset-group"
 PODSET_GROUP_TOPOLOGY = PREFIX + "podset-group-required-topology"
 MIN_COUNT = PREFIX + "min-count"
 MAX_RUN_TIME = PREFIX + "max-run-time"
+DISRUPTION_MODE = PREFIX + "disruption-mode"
 ELASTIC = PREFIX + "elastic"
 CHECKPOINTED_AT = PREFIX + "checkpointed-at"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -53,7 +54,7 @@ OTHERS = tuple(PREFIX + name for name in ("state", "message", "user", "user-grou
 OWN = (PLACEMENT, OVERRIDES, ORIGINAL, REBUILT)
 KNOWN = (
     *(*TOPOLOGY_KEYS, SLICE_TOPOLOGY, SLICE_SIZE, PODSET_GROUP, PODSET_GROUP_TOPOLOGY, MIN_COUNT, MAX_RUN_TIME),
-    *(CHECKPOINTED_AT, ELASTIC, SPREAD_TOPOLOGY, EXCLUSIVE_TOPOLOGY, BALANCED, *OTHERS, *OWN),
+    *(DISRUPTION_MODE, CHECKPOINTED_AT, ELASTIC, SPREAD_TOPOLOGY, EXCLUSIVE_TOPOLOGY, BALANCED, *OTHERS, *OWN),
 )
 KNOWN_LABELS = (QUEUE_LABEL, PRIORITY_CLASS_LABEL, MANAGED_LABEL, PREFIX + "pod-group")
 
@@ -212,6 +213,23 @@ def max_run_time(obj: Object) -> int | None:
         raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
 
 
+def disruption_mode(obj: Object) -> DisruptionMode | None:
+    """What becomes of the job when a third party takes pods of it away, None where it does not say. Raises
+    Unresolvable."""
+    field = annotation(View(obj)["metadata"], DISRUPTION_MODE)
+    try:
+        return parse_disruption_mode(field.text()) if field.given else None
+    except BadValue as error:
+        raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
+
+
+def parse_disruption_mode(text: str) -> DisruptionMode:
+    """`single` or `all`. Raises BadValue."""
+    if text not in set(DisruptionMode):
+        raise BadValue(f"must be {' or '.join(DisruptionMode)}, not {text!r}")
+    return DisruptionMode(text)
+
+
 def checkpointed_at(obj: Object) -> int:
     """When the job says that it last wrote a checkpoint, in microseconds since the Unix epoch; 0 when it says nothing
     that can be read."""
@@ -348,6 +366,8 @@ def _annotation(field: View, key: str, obj: Object, *, template: bool) -> Findin
             return _checkpoint(field, value)
         elif key == MAX_RUN_TIME:
             parse_duration(value)
+        elif key == DISRUPTION_MODE:
+            parse_disruption_mode(value)
         elif key == MIN_COUNT:
             _check_min_count(parse_count(value), obj, template=template)
         elif key == ELASTIC:
@@ -365,7 +385,7 @@ def _annotation(field: View, key: str, obj: Object, *, template: bool) -> Findin
         return Finding(field.path, f"is not known{_hint(key, KNOWN)}", Severity.WARNING)
     if key in (PODSET_GROUP, PODSET_GROUP_TOPOLOGY) and not template:
         return Finding(field.path, "has a meaning on pod templates only", Severity.WARNING)
-    if key == MAX_RUN_TIME and template:
+    if key in (MAX_RUN_TIME, DISRUPTION_MODE) and template:
         return Finding(field.path, "has a meaning on the job only, not on a pod template", Severity.WARNING)
     return None
 
