@@ -8,8 +8,9 @@ from types import MappingProxyType
 from urllib.parse import unquote
 
 from queue_manager.cluster.clock import parse_rfc3339
-from queue_manager.cluster.port import NAMESPACES, Object, Resource
+from queue_manager.cluster.port import NAMESPACES, PRIORITY_CLASSES, Object
 from queue_manager.config.compiled import Compiled
+from queue_manager.controller.pod_priority import PodPriority, with_priorities
 from queue_manager.engine.selectors import meets_all
 from queue_manager.engine.workload import DisruptionMode, PodGroup
 from queue_manager.kinds.annotations import disruption_mode, max_run_time
@@ -28,7 +29,6 @@ from queue_manager.kinds.scheduling import SIZE
 from queue_manager.store.records import State, WorkloadRow
 from queue_manager.store.wishes import PENDING_EVALUATION, STICKY_HOLDS
 
-PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 DEFAULT_LOCAL_QUEUE = "default"
 UNKNOWN_QUEUE = "UnknownQueue"
 GANG_SIZE_CHANGED = "GangSizeChanged"
@@ -37,10 +37,12 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A row read off its object, and `messages`: what of the object is not acted on."""
+    """A row read off its object, and `messages`: what of the object is not acted on. `preempting` are the priorities of
+    its pods by which kube-scheduler may stop others."""
 
     row: WorkloadRow
     messages: tuple[str, ...] = ()
+    preempting: tuple[PodPriority, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,8 @@ class Intake:
             held = replace(row, state=State.HELD, reason=problem_of_object.reason, message=message)
             return Reading(self._with_priority(held, labels.get(PRIORITY_CLASS_LABEL, ""), ""))
         found = [self._with_known_level(covering) for covering in self.pod_groups(obj, kind)]
-        groups, notes = as_kubernetes_has_them(resolved.pod_groups, found, inputs)
+        groups, preempting = with_priorities(resolved.pod_groups, resolved.pod_priority_classes, self.lookup)
+        groups, notes = as_kubernetes_has_them(groups, found, inputs)
         row = replace(
             row,
             pod_groups=with_reclaimed(groups, kind.reclaimable(obj, self.lookup)),
@@ -110,7 +113,7 @@ class Intake:
             inputs={**resolved.inputs, **notes},
         )
         row = self._with_priority(row, labels.get(PRIORITY_CLASS_LABEL, ""), resolved.pod_priority_class)
-        return Reading(row, resolved.messages)
+        return Reading(row, resolved.messages, preempting)
 
     def _with_known_level(self, covering: Covering) -> Covering:
         """A key that is a level of no topology is left to kube-scheduler: nothing here could be planned by it."""

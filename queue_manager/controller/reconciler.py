@@ -18,14 +18,16 @@ from queue_manager.controller.executor import Executors
 from queue_manager.controller.explanations import outside
 from queue_manager.controller.group_watch import GroupWatch
 from queue_manager.controller.instructions import Instructions
-from queue_manager.controller.intake import merged, same_pods, with_reclaimed
+from queue_manager.controller.intake import Reading, merged, same_pods, with_reclaimed
 from queue_manager.controller.lifecycle import Rules, overdue, rules_for
 from queue_manager.controller.lost_nodes import given_up
 from queue_manager.controller.node_failures import NodeFailures
 from queue_manager.controller.obey import obey
 from queue_manager.controller.picture import KIND_OF, Picture
+from queue_manager.controller.pod_priority import warning
 from queue_manager.controller.reports import Reports
 from queue_manager.controller.resizing import Resizing, by_name, is_elastic
+from queue_manager.controller.rows import pod_priorities
 from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.transitions import (
     Facts,
@@ -45,10 +47,11 @@ from queue_manager.engine.resize import running_pods
 from queue_manager.kinds.kind import Done, Kind, Unresolvable
 from queue_manager.kinds.registry import managed_ancestor
 from queue_manager.store.deadlines import STARTED, open_checks
-from queue_manager.store.records import CHARGED, ENDED, Change, State, WorkloadRow
+from queue_manager.store.records import CHARGED, ENDED, Change, OutboxEntry, State, WorkloadRow
 
 log = structlog.get_logger(__name__)
 
+POD_PRIORITY = "PodPriority"
 PARALLEL_READS = 16
 
 
@@ -258,10 +261,15 @@ class Reconciler:
         if problem:
             # Else the decision that follows says why it waits, and the next change of words would wait for a minute.
             outbox.append(annotate(row))
-        outbox += not_followed(row, reading.messages)
+        outbox += not_followed(row, reading.messages) + self._of_priority(row, reading)
         if not kind.is_suspended(obj):
             outbox.append(sync(row))
         return Change(row=row, outbox=tuple(outbox), request_changed=True, explanation=self._first_explanation(row))
+
+    def _of_priority(self, row: WorkloadRow, reading: Reading) -> list[OutboxEntry]:
+        lowest = self._picture.rows.lowest_pod_priority(row.uid)
+        message = warning(row, reading.preempting, lowest, self._picture.compiled.settings)
+        return [event(row, POD_PRIORITY, message, warning=True)] if message else []
 
     def _first_explanation(self, row: WorkloadRow) -> Mapping[str, Any] | None:
         return outside(row) if not row.queue or row.state is State.HELD else None
@@ -293,6 +301,8 @@ class Reconciler:
             return None
         outbox = [annotate(fresh)] if fresh.reason != row.reason else []
         outbox += not_followed(fresh, reading.messages)
+        if pod_priorities(fresh) != pod_priorities(row):
+            outbox += self._of_priority(fresh, reading)
         if fresh.state is not row.state:
             held = fresh.state is State.HELD
             outbox.append(

@@ -14,11 +14,13 @@ class Rows(dict[str, WorkloadRow]):
         super().__init__()
         self.counts: Counter[tuple[str, State]] = Counter()
         self.reserved: set[str] = set()
+        self._pod_priorities: Counter[int] = Counter()
 
     def __setitem__(self, uid: str, row: WorkloadRow) -> None:
         self.forget(uid)
         super().__setitem__(uid, row)
         self.counts[(row.queue, row.state)] += 1
+        self._pod_priorities.update(pod_priorities(row))
         if row.state is State.RESERVED:
             self.reserved.add(uid)
 
@@ -31,4 +33,16 @@ class Rows(dict[str, WorkloadRow]):
             if not self.counts[key]:
                 del self.counts[key]
             self.reserved.discard(uid)
+            self._pod_priorities.subtract(pod_priorities(row))
         return row
+
+    def lowest_pod_priority(self, without: str) -> int | None:
+        """The lowest priority of Kubernetes that pods of other workloads have; None when there are none."""
+        row = self.get(without)
+        own = pod_priorities(row) if row is not None else frozenset()
+        return min((p for p, count in self._pod_priorities.items() if count > (p in own)), default=None)
+
+
+def pod_priorities(row: WorkloadRow) -> frozenset[int]:
+    """Priorities of Kubernetes of a workload's pods."""
+    return frozenset(pod_set.pod_priority for group in row.pod_groups for pod_set in group.pod_sets)

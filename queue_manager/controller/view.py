@@ -23,6 +23,7 @@ from queue_manager.cluster.port import (
     POD_GROUPS,
     POD_GROUPS_ALPHA,
     PODS,
+    PRIORITY_CLASSES,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RUNTIME_CLASSES,
@@ -38,7 +39,6 @@ from queue_manager.cluster.port import (
     Resource,
 )
 from queue_manager.cluster.reflector import Handler, Projection, Reflector
-from queue_manager.controller.intake import PRIORITY_CLASSES
 from queue_manager.kinds.kind import Unresolvable
 from queue_manager.kinds.trainer_api import generation
 

@@ -51,7 +51,9 @@ JOB_SET_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 EXCLUSIVE_KEYS = (EXCLUSIVE_TOPOLOGY, JOB_SET_EXCLUSIVE)
 BALANCED = PREFIX + "balanced"
 OTHERS = tuple(PREFIX + name for name in ("state", "message", "user", "user-groups", "pod-group", "pod-group-size"))
-OWN = (PLACEMENT, OVERRIDES, ORIGINAL, REBUILT)
+POD_PRIORITY_CLASS = PREFIX + "pod-priority-class"
+"""Written by the webhook: the priorityClassName that the user gave, where the pods got another one."""
+OWN = (POD_PRIORITY_CLASS, PLACEMENT, OVERRIDES, ORIGINAL, REBUILT)
 KNOWN = (
     *(*TOPOLOGY_KEYS, SLICE_TOPOLOGY, SLICE_SIZE, PODSET_GROUP, PODSET_GROUP_TOPOLOGY, MIN_COUNT, MAX_RUN_TIME),
     *(DISRUPTION_MODE, CHECKPOINTED_AT, ELASTIC, SPREAD_TOPOLOGY, EXCLUSIVE_TOPOLOGY, BALANCED, *OTHERS, *OWN),
@@ -211,6 +213,12 @@ def max_run_time(obj: Object) -> int | None:
         return parse_duration(field.text()) if field.given else None
     except BadValue as error:
         raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
+
+
+def pod_priority_class(obj: Object) -> str:
+    """The priority class that the user gave the pods, where the webhook has given them another one; else ""."""
+    text = (obj["metadata"].get("annotations") or {}).get(POD_PRIORITY_CLASS)
+    return text if isinstance(text, str) else ""
 
 
 def disruption_mode(obj: Object) -> DisruptionMode | None:

@@ -70,7 +70,8 @@ class JobKind(Suspending):
             pod_groups=(PodGroup(POD_SET, (pod_set,), terms.policy, minimum, terms.topology, terms.disruption),),
             topology=wishes.topology,
             inputs=dict(defaults.inputs),
-            pod_priority_class=shape.priority_class,
+            pod_priority_class=keys.pod_priority_class(obj) or shape.priority_class,
+            pod_priority_classes={POD_SET: shape.priority_class},
             messages=(*unknown_fields(scheduling), *found.messages),
         )
 

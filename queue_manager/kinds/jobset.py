@@ -45,7 +45,9 @@ class JobSetKind(Suspending):
         groups = replicated_jobs.groupings(spec, spec["scheduling"], Dialect.JOB_SET)
         name = View(obj)["metadata"]["name"].text()
         resolved = replicated_jobs.resolve(spec, defaults, self.reclaimable(obj, lookup), wishes, {}, groups, name)
-        return replace(resolved, messages=(*resolved.messages, *unknown_fields(spec["scheduling"])))
+        given = keys.pod_priority_class(obj) or resolved.pod_priority_class
+        messages = (*resolved.messages, *unknown_fields(spec["scheduling"]))
+        return replace(resolved, pod_priority_class=given, messages=messages)
 
     @patches.guarded
     def suspend_on_create(self, obj: Object, lookup: Lookup) -> list[Object]:

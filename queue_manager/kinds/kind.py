@@ -65,13 +65,15 @@ class Resolved:
     """Pod groups as the controllers would create them, the workload's own topology wish, and what it was read from.
 
     `inputs` maps "Kind/name" to "uid/generation" of the objects used (runtime, snapshot), so that a change is noticed.
-    `pod_priority_class` is the priorityClassName of the templates. `messages` are findings for the user (warnings).
+    `pod_priority_class` is the priorityClassName that counts for the job, `pod_priority_classes` those of its pod sets,
+    by name. `messages` are findings for the user (warnings).
     """
 
     pod_groups: tuple[PodGroup, ...]
     topology: TopologyRequest | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
     pod_priority_class: str = ""
+    pod_priority_classes: Mapping[str, str] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
 
 

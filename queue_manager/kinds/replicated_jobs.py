@@ -131,6 +131,7 @@ def resolve(
         topology=wishes.topology,
         inputs={**inputs, **defaults.inputs},
         pod_priority_class=next((shape.priority_class for shape in shapes.values() if shape.priority_class), ""),
+        pod_priority_classes={job: shape.priority_class for job, shape in shapes.items()},
         messages=tuple(messages),
     )
 

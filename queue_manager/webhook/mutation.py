@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from queue_manager.cluster.port import Object
+from queue_manager.kinds.annotations import POD_PRIORITY_CLASS
 from queue_manager.kinds.kind import PREFIX, QUEUE_LABEL, Kind, Lookup
+from queue_manager.webhook.pod_priority import normalised
 from queue_manager.webhook.review import Request, Verdict
 from queue_manager.webhook.rules import DEFAULT_QUEUE, GROUPS_ANNOTATION, USER_ANNOTATION, Rules
 from queue_manager.webhook.scope import annotations_of, labels_of, queue_label
@@ -18,7 +20,13 @@ def mutate_job(request: Request, obj: Object, kind: Kind, rules: Rules, lookup: 
     if queue_label(obj, rules) is None:
         # Written down, so that the job stays managed when the namespace's label goes.
         patch += _set(obj, "labels", {QUEUE_LABEL: DEFAULT_QUEUE})
-    patch += _set(obj, "annotations", _identity(request, obj, rules))
+    catalogue = rules.catalogue()
+    wanted = _identity(request, obj, rules)
+    if catalogue is not None and catalogue.pod_priority_class:
+        more, given = normalised(obj, catalogue.pod_priority_class)
+        patch += more
+        wanted |= {POD_PRIORITY_CLASS: given} if given else {}
+    patch += _set(obj, "annotations", wanted)
     return Verdict(patch=patch)
 
 

@@ -26,6 +26,9 @@ class Catalogue:
     priority_classes: frozenset[str] = frozenset()
     submitters: frozenset[str] = frozenset()
     """User names that may create jobs for somebody else (`Settings.trustedSubmitters`)."""
+    pod_priority_class: str = ""
+    """The class of Kubernetes that pods of new Jobs and JobSets get, "" where they keep theirs
+    (`Settings.podPriority`)."""
 
 
 def catalogue_of(compiled: Compiled) -> Catalogue:
@@ -37,6 +40,7 @@ def catalogue_of(compiled: Compiled) -> Catalogue:
         topology_levels=frozenset(level for topology in topologies for level in topology.levels),
         priority_classes=frozenset(compiled.priority_classes),
         submitters=compiled.settings.trusted_submitters,
+        pod_priority_class=compiled.settings.pod_priority_class,
     )
 
 

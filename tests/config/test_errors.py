@@ -44,6 +44,18 @@ resourceGroups:
 
 
 CASES = {
+    "one priority for all pods, and no class": (
+        HEAD + "kind: Settings\nmetadata: {name: default}\nspec: {podPriority: {policy: Normalize}}\n",
+        "f.yaml:4: Settings default: spec.podPriority.className: is missing: policy Normalize gives pods this class (name a PriorityClass of Kubernetes)",
+    ),
+    "a class that nobody gets": (
+        HEAD + "kind: Settings\nmetadata: {name: default}\nspec: {podPriority: {className: x}}\n",
+        "f.yaml:4: Settings default: spec.podPriority.className: has no effect with policy Warn (remove it, or set policy: Normalize)",
+    ),
+    "what becomes of a job without nodes": (
+        HEAD + "kind: Settings\nmetadata: {name: default}\nspec: {nodeFailure: {then: Fail}}\n",
+        "f.yaml:4: Settings default: spec.nodeFailure.then: 'Fail' is not allowed here (one of Requeue, Deactivate)",
+    ),
     "weight of a cohort below 0": (
         HEAD + "kind: Cohort\nmetadata: {name: c}\nspec: {fairSharing: {weight: -0.5}}\n",
         "f.yaml:4: Cohort c: spec.fairSharing.weight: '-0.5' is negative; an amount of cpu is at least 0"

@@ -117,13 +117,13 @@ def decider(*objects: Object, check: Any = lambda obj, lookup: (), catalogue: Ca
 
 
 def patched(obj: Object, operations: list[Object]) -> Object:
-    """The object after JSON Patch operations on maps."""
+    """The object after JSON Patch operations on fields of maps."""
     result = copy.deepcopy(obj)
     for operation in operations:
         *path, last = (p.replace("~1", "/").replace("~0", "~") for p in operation["path"].removeprefix("/").split("/"))
         target = result
         for step in path:
-            target = target[step]
+            target = target[int(step)] if isinstance(target, list) else target[step]
         if operation["op"] == "remove":
             del target[last]
         else:

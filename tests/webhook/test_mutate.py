@@ -1,11 +1,14 @@
 """What a managed job looks like after its creation."""
 
+from dataclasses import replace
+
 import pytest
 
 from queue_manager.webhook.review import User
 from tests.webhook.fakes import (
     ALICE,
     ALICE_ANNOTATIONS,
+    CATALOGUE,
     TEAM_QUEUE,
     create,
     decider,
@@ -142,3 +145,55 @@ class TestChildren:
         two = job("two", uid="u-2", owner=owner_of(one))
         child = job("child", labels=TEAM_QUEUE, owner=owner_of(two))
         assert decider(one, two).mutate(create(child)).patch
+
+
+ONE_PRIORITY = replace(CATALOGUE, pod_priority_class="training")
+GIVEN = "queue-manager.io/pod-priority-class"
+
+
+def template(**spec):
+    return {"spec": {"containers": [{"name": "main", "image": "example"}], **spec}}
+
+
+def normalised(obj):
+    return patched(obj, decider(catalogue=ONE_PRIORITY).mutate(create(obj)).patch)
+
+
+def test_pods_of_a_job_get_the_one_priority_and_the_given_class_is_remembered():
+    obj = job(labels=TEAM_QUEUE)
+    obj["spec"]["template"] = template(priorityClassName="urgent", preemptionPolicy="PreemptLowerPriority", priority=9)
+    result = normalised(obj)
+    spec = result["spec"]["template"]["spec"]
+    assert spec["priorityClassName"] == "training"
+    assert "priority" not in spec
+    assert "preemptionPolicy" not in spec
+    assert result["metadata"]["annotations"][GIVEN] == "urgent"
+    assert decider(catalogue=ONE_PRIORITY).mutate(create(result)).patch == []
+
+
+def test_pods_without_a_class_get_it_too():
+    obj = job(labels=TEAM_QUEUE)
+    obj["spec"]["template"] = template()
+    result = normalised(obj)
+    assert result["spec"]["template"]["spec"]["priorityClassName"] == "training"
+    assert GIVEN not in result["metadata"]["annotations"]
+
+
+def test_every_template_of_a_job_set_gets_the_one_priority():
+    obj = job(kind="JobSet", labels=TEAM_QUEUE)
+    pods = [template(), template(priorityClassName="urgent"), template(priorityClassName="training")]
+    jobs = [{"name": f"j{number}", "template": {"spec": {"template": made}}} for number, made in enumerate(pods)]
+    obj["spec"]["replicatedJobs"] = jobs
+    result = normalised(obj)
+    made = [entry["template"]["spec"]["template"]["spec"] for entry in result["spec"]["replicatedJobs"]]
+    assert [spec["priorityClassName"] for spec in made] == ["training"] * 3
+    assert result["metadata"]["annotations"][GIVEN] == "urgent"
+
+
+def test_a_train_job_and_jobs_without_that_setting_keep_their_priority():
+    obj = job(labels=TEAM_QUEUE)
+    obj["spec"]["template"] = template(priorityClassName="urgent")
+    result = patched(obj, decider().mutate(create(obj)).patch)
+    assert result["spec"]["template"]["spec"]["priorityClassName"] == "urgent"
+    train_job = job(kind="TrainJob", labels=TEAM_QUEUE)
+    assert normalised(train_job) == patched(train_job, decider().mutate(create(train_job)).patch)

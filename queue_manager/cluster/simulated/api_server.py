@@ -19,6 +19,7 @@ from queue_manager.cluster.port import (
     NAMESPACES,
     NODES,
     PODS,
+    PRIORITY_CLASSES,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RUNTIME_CLASSES,
@@ -47,7 +48,15 @@ from queue_manager.cluster.simulated.storage import Change, Storage
 BUILT_IN = frozenset(
     (
         *(CONFIG_MAPS, CRDS, EVENTS, JOBS, LEASES, LIMIT_RANGES, MUTATING_WEBHOOKS, NAMESPACES, NODES, PODS),
-        *(DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, RUNTIME_CLASSES, SECRETS, VALIDATING_WEBHOOKS),
+        *(
+            DEVICE_CLASSES,
+            RESOURCE_CLAIM_TEMPLATES,
+            RESOURCE_CLAIMS,
+            RUNTIME_CLASSES,
+            PRIORITY_CLASSES,
+            SECRETS,
+            VALIDATING_WEBHOOKS,
+        ),
     )
 )
 
