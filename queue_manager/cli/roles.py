@@ -13,6 +13,7 @@ from random import Random
 
 import structlog
 import uvicorn
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.types import ASGIApp
 
 from queue_manager.cli.errors import CommandError
@@ -132,9 +133,22 @@ class ConfigurationWatch:
             if channel == "queue_manager_configuration":
                 await self._read()
 
-    async def _read(self) -> None:
+    async def _read(self) -> bool:
+        """Whether there was a newer revision than the one known."""
         revision, objects = await asyncio.to_thread(self._store.load_configuration)
+        if self.compiled is not None and revision <= self.compiled.configuration.revision:
+            return False
         self.compiled = compile_objects(objects, revision)
+        return True
+
+    async def catch_up(self) -> bool:
+        """Reads a newer revision that no notification has told of yet; whether there was one. What is known stays while
+        the database can't be read."""
+        try:
+            return await self._read()
+        except SQLAlchemyError as error:
+            log.warning("configuration not read anew", error=str(error))
+            return False
 
     def catalogue(self) -> Catalogue | None:
         """Names that exist, for admission decisions; None while the configuration can't be read."""
@@ -160,6 +174,14 @@ async def run_webhook_role(
         group.create_task(sync())
         group.create_task(
             run_webhook(
-                cluster, KINDS_BY_GROUP, view, certificates, watch.catalogue, clock, options, ready=synced.is_set
+                cluster,
+                KINDS_BY_GROUP,
+                view,
+                certificates,
+                watch.catalogue,
+                clock,
+                options,
+                ready=synced.is_set,
+                refresh=watch.catch_up,
             )
         )

@@ -14,7 +14,7 @@ from queue_manager.webhook.decide import Decider
 from queue_manager.webhook.registration import Selection, Target, installed, register, unregister
 from queue_manager.webhook.rules import Catalogue, Rules
 from queue_manager.webhook.scope import Kinds
-from queue_manager.webhook.server import WebhookServer, application
+from queue_manager.webhook.server import Refresh, WebhookServer, application, nothing_newer
 from queue_manager.webhook.tls import Tls
 from queue_manager.webhook.upkeep import Publish, Upkeep
 
@@ -48,15 +48,16 @@ async def run_webhook(
     options: Options,
     ready: Callable[[], bool] = lambda: True,
     started: Callable[[int], None] = lambda port: None,
+    refresh: Refresh = nothing_newer,
 ) -> None:
     """Serves until cancelled, then finishes what it has begun.
 
-    `ready` adds a condition to `/readyz` (the lookup has caught up), `started` is told the port. Raises: OSError when
-    the address is taken.
+    `ready` adds a condition to `/readyz` (the lookup has caught up), `started` is told the port; `refresh` reads
+    the catalogue anew before a refusal stands. Raises: OSError when the address is taken.
     """
     rules = Rules(frozenset(options.selection.identities), options.selection.queue_labels, catalogue=catalogue)
     tls = Tls()
-    app = application(Decider(kinds, lookup, rules), lambda: tls.loaded and ready())
+    app = application(Decider(kinds, lookup, rules), lambda: tls.loaded and ready(), refresh)
     server = WebhookServer(app, tls, options.host, options.port)
     target = options.target(server.port) if options.target is not None else None
     publish = _publisher(cluster, target, options.selection, clock, ready) if target is not None else None

@@ -39,12 +39,24 @@ class Decisions(Protocol):
     def validate(self, request: Request) -> Verdict: ...
 
 
-def application(decisions: Decisions, ready: Callable[[], bool]) -> Starlette:
-    """The routes `/mutate`, `/validate` (each also with `/namespace`), `/healthz` and `/readyz`."""
+Refresh = Callable[[], Awaitable[bool]]
+"""Reads what decisions rest on anew; whether there was something newer."""
+
+
+async def nothing_newer() -> bool:
+    """Decisions that rest on the request alone."""
+    return False
+
+
+def application(decisions: Decisions, ready: Callable[[], bool], refresh: Refresh = nothing_newer) -> Starlette:
+    """The routes `/mutate`, `/validate` (each also with `/namespace`), `/healthz` and `/readyz`.
+
+    Before a refusal stands it is decided again after a `refresh`: what the job names may have been made a moment ago.
+    """
 
     def reviewed(decide: Callable[[Request], Verdict], managed: bool) -> Callable[[HttpRequest], Awaitable[Response]]:
         async def endpoint(request: HttpRequest) -> Response:
-            return await _answer(request, decide, managed)
+            return await _answer(request, decide, managed, refresh)
 
         return endpoint
 
@@ -61,7 +73,7 @@ def application(decisions: Decisions, ready: Callable[[], bool]) -> Starlette:
     return Starlette(routes=routes)
 
 
-async def _answer(http: HttpRequest, decide: Callable[[Request], Verdict], managed: bool) -> Response:
+async def _answer(http: HttpRequest, decide: Callable[[Request], Verdict], managed: bool, refresh: Refresh) -> Response:
     body = await _body(http)
     if body is None:
         return PlainTextResponse(f"more than {BODY_LIMIT} bytes", status_code=413)
@@ -73,6 +85,8 @@ async def _answer(http: HttpRequest, decide: Callable[[Request], Verdict], manag
         request = msgspec.structs.replace(request, managed_namespace=True)
     try:
         verdict = decide(request)
+        if verdict.refused and await refresh():
+            verdict = decide(request)
     except Exception:
         # Not allowed: the API server takes an error as a refusal of what only we may let through.
         log.exception("admission failed", kind=request.kind.kind, namespace=request.namespace, name=request.name)

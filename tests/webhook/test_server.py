@@ -13,7 +13,7 @@ import pytest
 
 from queue_manager.webhook.certificates import renew, renewal_time
 from queue_manager.webhook.review import Verdict
-from queue_manager.webhook.server import BODY_LIMIT, WebhookServer, application
+from queue_manager.webhook.server import BODY_LIMIT, WebhookServer, application, nothing_newer
 from queue_manager.webhook.tls import Tls
 from tests.webhook.fakes import ALICE_ANNOTATIONS, TEAM_QUEUE, decider, job
 
@@ -68,13 +68,13 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def serving(decisions=None, ready=lambda: True):
+async def serving(decisions=None, ready=lambda: True, refresh=nothing_newer):
     """A running server; gives a client that trusts it, and its TLS with the certificates."""
     now = datetime.now(UTC)
     certificates = renew(None, now, NAMES)
     tls = Tls()
     tls.load(certificates)
-    server = WebhookServer(application(decisions or decider(), ready), tls, "127.0.0.1", 0)
+    server = WebhookServer(application(decisions or decider(), ready, refresh), tls, "127.0.0.1", 0)
     task = asyncio.create_task(server.serve())
     try:
         yield Client(server.port, certificates.bundle), tls, certificates
@@ -114,6 +114,27 @@ async def test_refuses_with_the_field():
     assert not response["allowed"]
     assert response["status"]["message"].startswith("metadata.labels[queue-manager.io/queue]: ")
     assert response["status"]["code"] == 422
+
+
+@pytest.mark.parametrize("newer", [True, False])
+async def test_what_a_job_names_may_have_been_made_a_moment_ago(newer):
+    levels = set()
+
+    class Names:
+        def mutate(self, request):
+            return Verdict()
+
+        def validate(self, request):
+            return Verdict() if "rack" in levels else Verdict(refused="'rack' is no level of any topology")
+
+    async def refresh():
+        if newer:
+            levels.add("rack")
+        return newer
+
+    async with serving(Names(), refresh=refresh) as (client, _, _):
+        response = await client.review("/validate", review(job(labels=TEAM_QUEUE)))
+    assert response["allowed"] is newer
 
 
 async def test_warns():
