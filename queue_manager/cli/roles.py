@@ -23,7 +23,7 @@ from queue_manager.cluster.port import Cluster
 from queue_manager.config.compiled import Compiled, compile_objects
 from queue_manager.controller.view import WATCHED_BY_WEBHOOK, ClusterView
 from queue_manager.kinds.kind import Kind
-from queue_manager.kinds.registry import KINDS
+from queue_manager.kinds.registry import JOB_KINDS
 from queue_manager.store.binaries import EmbeddedError
 from queue_manager.store.database import DatabaseError, open_database
 from queue_manager.store.listen import listen
@@ -36,7 +36,7 @@ from queue_manager.webhook.run import run_webhook
 
 log = structlog.get_logger(__name__)
 
-KINDS_BY_GROUP: Mapping[tuple[str, str], Kind] = {(kind.resource.group, kind.resource.kind): kind for kind in KINDS}
+KINDS_BY_GROUP: Mapping[tuple[str, str], Kind] = {(kind.resource.group, kind.resource.kind): kind for kind in JOB_KINDS}
 
 
 def process_name() -> str:

@@ -7,7 +7,7 @@ repeated or half done action is repaired by doing it again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random
@@ -15,7 +15,6 @@ from random import Random
 import structlog
 
 from queue_manager.cluster.clock import Backoff, Clock
-from queue_manager.cluster.pods import is_gone
 from queue_manager.cluster.port import PODS, ApiError, Cluster, Object, PatchType, Query
 from queue_manager.controller.brain import Brain
 from queue_manager.controller.notes import Notes
@@ -24,6 +23,7 @@ from queue_manager.kinds.kind import (
     Done,
     Kind,
     PlacementLost,
+    Several,
     Step,
     Unresolvable,
     Wait,
@@ -174,6 +174,9 @@ class Executors:
                     return row.state is not State.DRAINING or await self._confirm_drained(row, obj)
                 case Wait():
                     return row.state is State.DRAINING and await self._confirm_drained(row, obj)
+                case Several(writes=writes):
+                    await self._perform_all(row, writes)
+                    return False
                 case Write():
                     obj, refused = await self._perform(row, step, obj, refused)
                     if refused and obj is None:
@@ -239,6 +242,27 @@ class Executors:
                 return result, refused
         return obj, refused
 
+    async def _perform_all(self, row: WorkloadRow, writes: Sequence[Write]) -> None:
+        """Sends writes together; what the watches show of them makes the executor look again. Raises ApiError."""
+        slots = asyncio.Semaphore(PARALLEL_WRITES)
+
+        async def perform(write: Write) -> None:
+            async with slots:
+                if not self._brain.may_write():
+                    raise ApiError(0, "NotLeading", "the lease is not certain at present")
+                try:
+                    await self.send(write)
+                except ApiError as error:
+                    if not (error.not_found or error.conflict):
+                        raise
+
+        results = await asyncio.gather(*map(perform, writes), return_exceptions=True)
+        log.info("written", workload=row.uid, attempt=row.attempt, write=writes[0].says, count=len(writes))
+        for failure in (result for result in results if isinstance(result, BaseException)):
+            if isinstance(failure, ApiError) and row.state is State.DRAINING and not failure.transient:
+                self._brain.report_stop_trouble(row.uid, failure.message)
+            raise failure
+
     async def _read(self, row: WorkloadRow, kind: Kind) -> Object | None:
         try:
             obj = await self._cluster.get(kind.resource, row.namespace, row.name)
@@ -278,13 +302,19 @@ class Executors:
         if not finished and self._brain.unsettled(row.uid, obj):
             return False
         if obj is not None:
-            selector = ",".join(f"{key}={value}" for key, value in sorted(kind.pod_selector(obj).items()))
-            page = await self._cluster.list(PODS, Query(namespace=row.namespace, label_selector=selector))
-            alive = [pod for pod in page.items if not is_gone(pod)]
-            if alive:
+            found = await self._pods(kind.pods_query(obj))
+            if any(kind.occupies(obj, pod) for pod in found):
                 return False
         self._brain.report_drained(row.uid)
         return True
+
+    async def _pods(self, query: Query) -> list[Object]:
+        page = await self._cluster.list(PODS, query)
+        found = list(page.items)
+        while page.continue_token:
+            page = await self._cluster.list(PODS, query, page.continue_token)
+            found += page.items
+        return found
 
     def forget(self, uid: str) -> None:
         """The workload ended."""

@@ -144,6 +144,8 @@ class Inbox:
             root = self._picture.owners.root(uid)
             for pod in self._picture.pods.pods_of(uid):
                 self._picture.place_pod(pod, root)
+        for candidate in self._picture.plain.reconsider((uid, *self._picture.owners.below(uid))):
+            self.pod_event(candidate, deleted=False)
         root = self._picture.owners.root(uid)
         if deleted and root not in self._picture.rows:
             self._picture.owners.drop(uid)
@@ -151,11 +153,12 @@ class Inbox:
 
     def pod_event(self, obj: Object, *, deleted: bool) -> None:
         """A pod as it is now."""
+        for uid in self._picture.plain.note(obj, deleted=deleted):
+            self.touch(uid)
         if deleted:
             self._picture.pods.remove(obj["metadata"]["uid"])
         else:
-            pod = read_pod(obj)
-            self._picture.place_pod(pod, self._picture.owners.root(pod.controller) if pod.controller else "")
+            self._picture.place_pod(read_pod(obj), self._picture.root_of(obj))
 
     def take_due(self) -> None:
         """Marks what could not be looked at before, and once in a while what drains: time alone may release it."""
@@ -164,6 +167,7 @@ class Inbox:
             self.workloads |= self._later
             self._later.clear()
         self.workloads |= self.timers.due(self._clock.now()) & self._picture.rows.keys()
+        self.workloads |= self._picture.plain.expired(self._clock.now())
         if now >= self._drains_at:
             self._drains_at = now + LONGEST_PAUSE
             self.touch_where(lambda row: row.state is State.DRAINING)

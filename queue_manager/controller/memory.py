@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from queue_manager.cluster.port import Object
 from queue_manager.controller.executor import Executors
 from queue_manager.controller.inbox import Inbox
 from queue_manager.controller.lifecycle import next_look
@@ -49,6 +52,7 @@ class Memory:
         if old is None:
             for pod in picture.pods.pods_of(row.uid):
                 picture.place_pod(pod, row.uid)
+            self._place(picture.plain.siblings(row))
         if not planned:
             picture.tell_engine(old, row)
         elif row.admission is not None:
@@ -78,11 +82,19 @@ class Memory:
 
     def forget(self, uid: str) -> None:
         """The workload has ended, or its row is gone."""
+        row = self._picture.rows.get(uid)
         self._picture.forget(uid)
         self._inbox.timers.put(uid, None)
         self._reconciler.forget(uid)
         self._executors.forget(uid)
         self._gates.forget(uid)
+        if row is not None:
+            self._place(self._picture.plain.siblings(row))
+
+    def _place(self, pods: Iterable[Object]) -> None:
+        """Whose these pods are has changed with a row."""
+        for pod in pods:
+            self._inbox.pod_event(pod, deleted=False)
 
     def take_back(self) -> list[str]:
         """Who waits again since this was asked last, by uid."""

@@ -10,7 +10,7 @@ from random import Random
 import structlog
 
 from queue_manager.cluster.clock import Backoff, Clock, rfc3339_micro
-from queue_manager.cluster.port import EVENTS, ApiError, Cluster, Object, PatchType
+from queue_manager.cluster.port import EVENTS, ApiError, Cluster, Object, PatchType, Resource
 from queue_manager.controller.brain import Brain
 from queue_manager.controller.tasks import Tasks
 from queue_manager.kinds.kind import PREFIX
@@ -91,24 +91,24 @@ class Notes:
 
     async def _send_event(self, row: WorkloadRow, entry: OutboxEntry) -> None:
         """Creates the event, once only: its name is that of the outbox entry."""
-        payload = entry.payload
-        kind = self._brain.kind_of(row)
-        now = self._clock.now()
         obj = self._brain.object_of(row)
-        if obj is None:
-            return
-        name = f"{row.name[:200]}.{row.uid[:8]}{entry.id:08x}"
+        for resource, about in self._brain.kind_of(row).noted_on(obj) if obj is not None else ():
+            await self._send_event_about(resource, about, row, entry)
+
+    async def _send_event_about(self, resource: Resource, about: Object, row: WorkloadRow, entry: OutboxEntry) -> None:
+        payload, now, metadata = entry.payload, self._clock.now(), about["metadata"]
+        name = f"{metadata['name'][:200]}.{row.uid[:8]}{entry.id:08x}"
         body: Object = {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": row.namespace},
             "involvedObject": {
-                "apiVersion": kind.resource.api_version,
-                "kind": row.kind,
+                "apiVersion": resource.api_version,
+                "kind": resource.kind,
                 "namespace": row.namespace,
-                "name": row.name,
-                "uid": row.uid,
-                "resourceVersion": obj["metadata"].get("resourceVersion", ""),
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+                "resourceVersion": metadata.get("resourceVersion", ""),
             },
             "reason": payload["reason"],
             "message": payload["message"][:1024],
@@ -141,12 +141,20 @@ class Notes:
         if obj is None:
             return
         wanted = {PREFIX + "state": row.state.value, PREFIX + "message": row.message or None}
-        have = obj["metadata"].get("annotations") or {}
-        if all(have.get(key) == value for key, value in wanted.items()):
-            return
-        if self._brain.row(row.uid) is not None:
-            self._annotated[row.uid] = (self._clock.now(), row.state.value)
         kind = self._brain.kind_of(row)
-        body: Object = {"metadata": {"uid": row.uid, "annotations": wanted}}
-        result = await self._cluster.patch(kind.resource, row.namespace, row.name, body, PatchType.MERGE)
-        self._brain.observe(kind.resource, result)
+        for resource, about in kind.noted_on(obj):
+            metadata = about["metadata"]
+            have = metadata.get("annotations") or {}
+            if all(have.get(key) == value for key, value in wanted.items()):
+                continue
+            if self._brain.row(row.uid) is not None:
+                self._annotated[row.uid] = (self._clock.now(), row.state.value)
+            body: Object = {"metadata": {"uid": metadata["uid"], "annotations": wanted}}
+            try:
+                result = await self._cluster.patch(resource, row.namespace, metadata["name"], body, PatchType.MERGE)
+            except ApiError as error:
+                if resource == kind.resource or not (error.not_found or error.conflict):
+                    raise
+                continue  # one of several pods is gone
+            if resource == kind.resource:
+                self._brain.observe(resource, result)

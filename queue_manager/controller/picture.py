@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
+from queue_manager.cluster.cache import controller_of
 from queue_manager.cluster.port import JOB_SETS, JOBS, NODES, PODS, Object
 from queue_manager.config.compiled import Compiled, compile_objects
 from queue_manager.controller.asked import workload_of
@@ -13,6 +14,7 @@ from queue_manager.controller.intake import Intake
 from queue_manager.controller.kubernetes_groups import Disrupted, KubernetesGroups
 from queue_manager.controller.lost_nodes import readable_node
 from queue_manager.controller.owners import Owners
+from queue_manager.controller.plain_groups import PlainGroups
 from queue_manager.controller.pod_table import Pod, PodTable
 from queue_manager.controller.rows import Rows
 from queue_manager.controller.sites import Sites
@@ -22,6 +24,7 @@ from queue_manager.engine.workload import Workload
 from queue_manager.kinds.annotations import checkpointed_at
 from queue_manager.kinds.gates import TOPOLOGY_GATE
 from queue_manager.kinds.kind import Kind, Placement, PodPlacement
+from queue_manager.kinds.plain_shapes import SHAPE
 from queue_manager.kinds.registry import KINDS
 from queue_manager.store.deadlines import STARTED
 from queue_manager.store.records import CHARGED, ENDED, NodeRow, State, WorkloadRow
@@ -46,6 +49,10 @@ class Picture:
         self.not_ready: set[str] = set()
         self.unplaced: set[str] = set()
         self.sites = Sites(lambda name: view.get(NODES, "", name))
+        self.plain = PlainGroups(
+            view, lambda uid: view.by_uid(PODS, uid), self.rows, lambda obj: self.intake.is_managed(obj)
+        )
+        view.add(self.plain.collections())
         self.kubernetes_groups = KubernetesGroups(view, self.owners)
         self.intake = Intake(
             view,
@@ -129,14 +136,24 @@ class Picture:
                 return f"{left['kind']} {left['metadata']['name']} is not deleted yet"
         return ""
 
+    def root_of(self, pod: Object) -> str:
+        """The uid of the workload that a pod is of, or would be; "" for pods of nobody."""
+        if (plain := self.plain.root(pod)) is not None:
+            return plain
+        owner = controller_of(pod)
+        return self.owners.root(owner["uid"]) if owner is not None else ""
+
     def place_pod(self, pod: Pod, root: str) -> None:
         """Counts a pod for the workload at the top of its owners."""
         row = self.rows.get(root)
-        pod_set = self.kind_of(row).pod_set_of({"metadata": {"labels": dict(pod.labels)}}) if row else ""
+        told = {"metadata": {"labels": dict(pod.labels)}, SHAPE: pod.shape}
+        pod_set = self.kind_of(row).pod_set_of(told) if row else ""
         self.pods.put(pod, root, pod_set)
 
     def pods_of(self, uid: str) -> list[Object]:
-        """The pods of a workload that have not ended, as the caches show them."""
+        """The pods of a workload that have not ended, as the caches show them; of plain pods all."""
+        if plain := self.plain.pods_of(uid):
+            return plain
         found = (self.view.by_uid(PODS, pod.uid) for pod in self.pods.pods_of(uid))
         return [pod for pod in found if pod is not None]
 

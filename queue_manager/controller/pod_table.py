@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from queue_manager.cluster.cache import controller_of
 from queue_manager.cluster.pods import Disruption, disruption_of, is_gone, is_unschedulable, node_of, nominated, usage
 from queue_manager.cluster.port import Object
+from queue_manager.kinds.gates import awaits_admission
+from queue_manager.kinds.plain_shapes import SHAPE
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,8 @@ class Pod:
     """What the table keeps of a pod. `controller`: the uid of its owner; `use`: base units, its slot included.
 
     `leaving`: it is being deleted. `nominated`: the node that kube-scheduler makes room on for it. `unschedulable`:
-    kube-scheduler found no node for it. `disruption`: who takes it away, if somebody does.
+    kube-scheduler found no node for it. `disruption`: who takes it away, if somebody does. `shape`: of a plain pod, the
+    name of its pod set. `waits`: for the admission of its group.
     """
 
     uid: str
@@ -30,6 +33,8 @@ class Pod:
     nominated: str = ""
     unschedulable: bool = False
     disruption: Disruption | None = None
+    shape: str = ""
+    waits: bool = False
 
 
 def read_pod(obj: Object) -> Pod:
@@ -47,6 +52,8 @@ def read_pod(obj: Object) -> Pod:
         nominated=nominated(obj),
         unschedulable=is_unschedulable(obj),
         disruption=disruption_of(obj),
+        shape=obj.get(SHAPE, ""),
+        waits=awaits_admission(obj),
     )
 
 
@@ -76,8 +83,9 @@ class PodTable:
         self.dirty_bindings: set[str] = set()
 
     def live(self, workload: str) -> int:
-        """Pods of the workload that have not ended, terminating ones included."""
-        return len(self._of_workload.get(workload, ()))
+        """Pods of the workload that have not ended, terminating ones included. Those that wait for its next admission
+        are none that it still has."""
+        return sum(not self._entries[uid].pod.waits for uid in self._of_workload.get(workload, ()))
 
     def pods_of(self, workload: str) -> list[Pod]:
         """Those pods."""
@@ -133,10 +141,12 @@ class PodTable:
             self.put(replace(old.pod, gone=True), old.workload, old.pod_set)
 
     def give_up(self, workload: str) -> None:
-        """Nobody waits for the workload's pods any longer: what is left of them is foreign use of their nodes."""
+        """Nobody waits for the workload's pods any longer: what is left of them is foreign use of their nodes. Those
+        that have not run yet are there for the next time."""
         for pod in self.pods_of(workload):
-            self._given_up.add(pod.uid)
-            self.put(pod, "", "")
+            if not pod.waits:
+                self._given_up.add(pod.uid)
+                self.put(pod, "", "")
 
     def _leave(self, entry: Entry) -> None:
         pods = self._of_workload.get(entry.workload)

@@ -15,12 +15,18 @@ class Rows(dict[str, WorkloadRow]):
         self.counts: Counter[tuple[str, State]] = Counter()
         self.reserved: set[str] = set()
         self._pod_priorities: Counter[int] = Counter()
+        self._by_name: dict[tuple[str, str, str], str] = {}
+
+    def named(self, kind: str, namespace: str, name: str) -> str:
+        """The uid of the row of that name, "" without one; of several the one that came last."""
+        return self._by_name.get((kind, namespace, name), "")
 
     def __setitem__(self, uid: str, row: WorkloadRow) -> None:
         self.forget(uid)
         super().__setitem__(uid, row)
         self.counts[(row.queue, row.state)] += 1
         self._pod_priorities.update(pod_priorities(row))
+        self._by_name[(row.kind, row.namespace, row.name)] = uid
         if row.state is State.RESERVED:
             self.reserved.add(uid)
 
@@ -34,6 +40,9 @@ class Rows(dict[str, WorkloadRow]):
                 del self.counts[key]
             self.reserved.discard(uid)
             self._pod_priorities.subtract(pod_priorities(row))
+            name = (row.kind, row.namespace, row.name)
+            if self._by_name.get(name) == uid:
+                del self._by_name[name]
         return row
 
     def lowest_pod_priority(self, without: str) -> int | None:

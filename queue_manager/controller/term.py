@@ -77,6 +77,7 @@ class Term:
                 self.view,
                 self.picture.pods_of,
                 self.picture.kind_of,
+                self.picture.placement_of,
                 lambda uid: self.picture.sites.shut.get(uid, ()),
             ),
             self.picture.rows.get,

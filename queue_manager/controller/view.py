@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
+from typing import Protocol
 
 from queue_manager.cluster.cache import key_of
 from queue_manager.cluster.clock import Clock
@@ -40,6 +41,7 @@ from queue_manager.cluster.port import (
 )
 from queue_manager.cluster.reflector import Handler, Projection, Reflector
 from queue_manager.kinds.kind import Unresolvable
+from queue_manager.kinds.plain_shapes import shaped
 from queue_manager.kinds.trainer_api import generation
 
 EVERYTHING = Query()
@@ -103,7 +105,7 @@ def is_of_a_pod(obj: Object) -> bool:
 PROJECTIONS: Mapping[Resource, Projection] = {
     RESOURCE_CLAIMS: trim_claim,
     NODES: project_node,
-    PODS: project_pod,
+    PODS: lambda pod: shaped(project_pod(pod), pod),
     JOBS: trim_ended,
     JOB_SETS: trim_ended,
 }
@@ -113,6 +115,18 @@ def version_of(obj: Object) -> int:
     """resourceVersion as a number (comparable by the API's contract since Kubernetes 1.35, in practice always)."""
     text = str(obj["metadata"].get("resourceVersion", "0"))
     return int(text) if text.isdigit() else 0
+
+
+class Made(Protocol):
+    """A collection that no API server has: its objects are made from others."""
+
+    def by_uid(self, uid: str) -> Object | None:
+        """One object by uid; None when absent."""
+        ...
+
+    def all(self) -> Iterable[Object]:
+        """Every object."""
+        ...
 
 
 class ClusterView:
@@ -131,6 +145,7 @@ class ClusterView:
         self._own: dict[tuple[Resource, str, str], Object] = {}
         self._snapshots: dict[tuple[str, str], Object] = {}
         self._without: dict[tuple[str, str], tuple[str, str]] = {}
+        self._made: dict[Resource, Made] = {}
         self.reflectors = {
             resource: Reflector(
                 cluster,
@@ -144,6 +159,10 @@ class ClusterView:
             )
             for resource, query in watched.items()
         }
+
+    def add(self, made: Mapping[Resource, Made]) -> None:
+        """Collections to be shown beside those of the API server."""
+        self._made.update(made)
 
     async def run(self) -> None:
         """Watches until cancelled."""
@@ -191,6 +210,8 @@ class ClusterView:
 
     def by_uid(self, resource: Resource, uid: str) -> Object | None:
         """One object by uid; None when absent."""
+        if resource in self._made:
+            return self._made[resource].by_uid(uid)
         cached = self.reflectors[resource].cache.by_uid(uid)
         if cached is None:
             return None
@@ -199,6 +220,8 @@ class ClusterView:
 
     def all(self, resource: Resource) -> Iterable[Object]:
         """Every cached object of the collection."""
+        if resource in self._made:
+            return self._made[resource].all()
         return iter(self.reflectors[resource].cache)
 
     def count(self, resource: Resource) -> int:

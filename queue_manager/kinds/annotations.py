@@ -53,7 +53,8 @@ BALANCED = PREFIX + "balanced"
 OTHERS = tuple(PREFIX + name for name in ("state", "message", "user", "user-groups", "pod-group", "pod-group-size"))
 POD_PRIORITY_CLASS = PREFIX + "pod-priority-class"
 """Written by the webhook: the priorityClassName that the user gave, where the pods got another one."""
-OWN = (POD_PRIORITY_CLASS, PLACEMENT, OVERRIDES, ORIGINAL, REBUILT)
+WRITTEN_ON_PODS = tuple(PREFIX + name for name in ("slot", "workload", "pod-set"))
+OWN = (POD_PRIORITY_CLASS, PLACEMENT, OVERRIDES, ORIGINAL, REBUILT, *WRITTEN_ON_PODS)
 KNOWN = (
     *(*TOPOLOGY_KEYS, SLICE_TOPOLOGY, SLICE_SIZE, PODSET_GROUP, PODSET_GROUP_TOPOLOGY, MIN_COUNT, MAX_RUN_TIME),
     *(DISRUPTION_MODE, CHECKPOINTED_AT, ELASTIC, SPREAD_TOPOLOGY, EXCLUSIVE_TOPOLOGY, BALANCED, *OTHERS, *OWN),

@@ -3,21 +3,25 @@
 The gate is put into the pod template when the job starts, for the template of a running job can't be changed. From then
 on its controller may make pods as it likes, at any time: each is let through to the scheduler when its turn has come.
 Two gates: pods of an elastic job run as many as are admitted, pods of a pinned pod set go to the place of their rank.
+
+A third one stands in plain pods themselves, from whoever makes them: there is no job that could be suspended, so each
+waits there until its group is admitted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from queue_manager.cluster.pods import is_gone
 from queue_manager.cluster.port import PODS, Object
-from queue_manager.kinds.kind import PREFIX, Write
+from queue_manager.kinds.kind import NOTHING, PREFIX, Additions, Write
 from queue_manager.kinds.patches import Operation, put, remove, test, unchanged, write
 
 GATE = PREFIX + "elastic"
 TOPOLOGY_GATE = PREFIX + "topology"
-GATES = (GATE, TOPOLOGY_GATE)
+ADMISSION_GATE = PREFIX + "admission"
+GATES = (GATE, TOPOLOGY_GATE, ADMISSION_GATE)
 SLOT = PREFIX + "slot"
 """Annotation of a pod that was let through to the place of a slot: its number."""
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
@@ -27,6 +31,11 @@ JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-index"
 def is_held_back(pod: Object) -> bool:
     """Whether a gate of ours keeps a pod from the scheduler."""
     return any(gate.get("name") in GATES for gate in _gates(pod))
+
+
+def awaits_admission(pod: Object) -> bool:
+    """Whether a plain pod waits for the admission of its group."""
+    return any(gate.get("name") == ADMISSION_GATE for gate in _gates(pod))
 
 
 def let_through(pods: Iterable[Object], known: Iterable[str] = ()) -> list[Object]:
@@ -48,22 +57,26 @@ def next_ones(pods: Sequence[Object], admitted: int, known: Iterable[str] = ()) 
     return waiting[: max(0, admitted - len(passed))]
 
 
-def release(pod: Object) -> Write:
-    """The write that takes our gates off a pod."""
-    operations = [test(pod["metadata"]["uid"], "metadata", "uid"), *_without_gates(pod)]
+def release(pod: Object, more: Additions = NOTHING) -> Write:
+    """The write that gives a pod what it lacks and takes our gates off it."""
+    operations = [test(pod["metadata"]["uid"], "metadata", "uid"), *(unchanged(pod) if more != NOTHING else ())]
+    operations += [*_annotate(pod, more.annotations), *more.operations, *_without_gates(pod)]
     return write(pod, PODS, operations, "lets an admitted pod through")
 
 
-def release_to(pod: Object, slot: int, affinity: Any) -> Write:
+def release_to(pod: Object, slot: int, affinity: Any, more: Additions = NOTHING) -> Write:
     """The one write that tells a pod where it has to go and takes our gates off it. `affinity` is its whole affinity
     then; what else happened to the pod since we saw it must not be lost, so the write holds for this version only."""
     operations = [test(pod["metadata"]["uid"], "metadata", "uid"), *unchanged(pod)]
-    if "annotations" in pod["metadata"]:
-        operations.append(put(str(slot), "metadata", "annotations", SLOT))
-    else:
-        operations.append(put({SLOT: str(slot)}, "metadata", "annotations"))
-    operations += [put(affinity, "spec", "affinity"), *_without_gates(pod)]
+    operations += _annotate(pod, {SLOT: str(slot), **more.annotations})
+    operations += [*more.operations, put(affinity, "spec", "affinity"), *_without_gates(pod)]
     return write(pod, PODS, operations, f"lets an admitted pod through to the place of slot {slot}")
+
+
+def _annotate(pod: Object, values: Mapping[str, str]) -> list[Operation]:
+    if "annotations" in pod["metadata"]:
+        return [put(value, "metadata", "annotations", key) for key, value in values.items()]
+    return [put(dict(values), "metadata", "annotations")] if values else []
 
 
 def _gates(pod: Object) -> Sequence[Object]:

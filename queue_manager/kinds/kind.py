@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from queue_manager.cluster.port import Object, PatchType, Resource
-from queue_manager.engine.workload import PodGroup, Toleration, TopologyRequest
+from queue_manager.cluster.port import Object, PatchType, Query, Resource
+from queue_manager.engine.decision import PodSetAssignment
+from queue_manager.engine.workload import PodGroup, PodSet, Toleration, TopologyRequest
 
 PREFIX = "queue-manager.io/"
 QUEUE_LABEL = PREFIX + "queue"
@@ -94,6 +95,17 @@ Placement = Mapping[str, PodPlacement]
 
 
 @dataclass(frozen=True, slots=True)
+class Additions:
+    """What a pod gets in the write that lets it through, beside its place: annotations, and JSON Patch operations."""
+
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    operations: tuple[dict[str, Any], ...] = ()
+
+
+NOTHING = Additions()
+
+
+@dataclass(frozen=True, slots=True)
 class Write:
     """One request to the API server. `verb` is patch or delete. `says` tells people what it does."""
 
@@ -123,7 +135,15 @@ class Done:
     """The object is as wished."""
 
 
-Step = Write | Wait | Done
+@dataclass(frozen=True, slots=True)
+class Several:
+    """Writes that depend on nothing but the objects as they were seen: sent at once. What has happened in the meantime
+    (an object is gone, or another of its name is there) is no matter."""
+
+    writes: tuple[Write, ...]
+
+
+Step = Write | Several | Wait | Done
 
 
 class Outcome(StrEnum):
@@ -191,8 +211,31 @@ class Kind(Protocol):
         """Pod set name -> pods that have finished and are not needed now; a loan (workloads.md D11)."""
         ...
 
-    def pod_selector(self, obj: Object) -> Mapping[str, str]:
-        """Labels that select its pods in its namespace."""
+    def pods_query(self, obj: Object) -> Query:
+        """Selects its pods, and maybe others: `occupies` tells."""
+        ...
+
+    def occupies(self, obj: Object, pod: Object) -> bool:
+        """Whether a pod that the query finds keeps what the job was admitted with."""
+        ...
+
+    def passage(self, pod: Object, placement: PodPlacement, admission: str) -> Additions:
+        """What one of its pods that waits at a gate of ours gets when it is let through, beside its slot. `admission`
+        names the one it is let through by."""
+        ...
+
+    def most_running(self, pod_set: PodSet, assigned: PodSetAssignment, pods: Sequence[Object]) -> int | None:
+        """How many of the pods of a pod set may be past their gate and not have ended; None where the job's controller
+        sees to it that there are no more than were admitted."""
+        ...
+
+    def keeps_slot(self, pod: Object, uid: str, attempt: int) -> bool:
+        """Whether a pod that ended under that admission keeps its slot from others: asked where `most_running` tells a
+        number."""
+        ...
+
+    def noted_on(self, obj: Object) -> Sequence[tuple[Resource, Object]]:
+        """The objects on which people read what becomes of it: events and annotations are written there."""
         ...
 
     def pod_set_of(self, pod: Object) -> str:

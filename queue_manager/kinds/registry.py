@@ -11,10 +11,14 @@ from queue_manager.kinds.batch_job import JobKind
 from queue_manager.kinds.fields import controller_of
 from queue_manager.kinds.jobset import JobSetKind
 from queue_manager.kinds.kind import QUEUE_LABEL, Kind, Lookup, Unresolvable
+from queue_manager.kinds.plain_pods import LONE_PODS, PLAIN_GROUPS, PlainPods
 from queue_manager.kinds.trainjob import TrainJobKind
 
-KINDS: tuple[Kind, ...] = (TrainJobKind(), JobSetKind(), JobKind())
-"""Every kind, owners before what they own."""
+JOB_KINDS: tuple[Kind, ...] = (TrainJobKind(), JobSetKind(), JobKind())
+"""Every kind of job, owners before what they own."""
+
+KINDS: tuple[Kind, ...] = (*JOB_KINDS, PlainPods(PLAIN_GROUPS), PlainPods(LONE_PODS))
+"""Every kind of workload."""
 
 BY_RESOURCE: Mapping[Resource, Kind] = {kind.resource: kind for kind in KINDS}
 

@@ -6,7 +6,7 @@ the admission and the pods, by what the pods themselves show, so that any proces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from queue_manager.cluster.pods import is_gone
@@ -66,6 +66,7 @@ class _Table:
 
     slots: Slots
     block_of: Mapping[int, int]
+    spent: Collection[int] = frozenset()
     taken: dict[int, Object] = field(default_factory=dict)
     _left: dict[int, Iterator[int]] = field(default_factory=dict)
 
@@ -83,11 +84,11 @@ class _Table:
         """The first slot of a replica that nobody has. Slots are only ever taken, so each search goes on where the last
         one ended."""
         left = self._left.setdefault(replica, iter(self.block(replica)))
-        return next((slot for slot in left if slot not in self.taken), None)
+        return next((slot for slot in left if slot not in self.taken and slot not in self.spent), None)
 
     def free(self, among: Iterable[int]) -> list[int]:
         """Those of the slots that nobody has."""
-        return [slot for slot in among if slot not in self.taken]
+        return [slot for slot in among if slot not in self.taken and slot not in self.spent]
 
     def free_at(self, place: Place | None) -> list[int]:
         """The slots of a place that nobody has."""
@@ -120,12 +121,18 @@ def slot_of(pod: Object) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def seating(slots: Slots, pods: Iterable[Object], known: Mapping[str, int], place_of: PlaceOf) -> Seating:
+def seating(
+    slots: Slots,
+    pods: Iterable[Object],
+    known: Mapping[str, int],
+    place_of: PlaceOf,
+    spent: Collection[int] = frozenset(),
+) -> Seating:
     """Slots for the pods that wait for one. `known` are those that were given by this process (uid -> slot), whatever
-    the caches show of it yet."""
+    the caches show of it yet. `spent` are slots that nobody gets again."""
     there = [pod for pod in pods if not is_gone(pod)]
     through = [pod for pod in there if pod["metadata"]["uid"] in known or not is_held_back(pod)]
-    table = _Table(slots, _blocks(slots, there, known))
+    table = _Table(slots, _blocks(slots, there, known), spent)
     _seat_those_let_through(table, through, known, place_of)
     given: dict[str, int] = {}
     waits: list[Object] = []
@@ -195,9 +202,9 @@ def _slot_for(table: _Table, pod: Object) -> int | None:
     nominal = table.nominal(rank)
     if nominal is not None:
         holder = table.taken.get(nominal)
-        if holder is None:
+        if holder is None and nominal not in table.spent:
             return nominal
-        if rank_of(holder) == rank:
+        if holder is not None and rank_of(holder) == rank:
             return None
     return table.first_free(rank.replica)
 
@@ -207,7 +214,7 @@ def _may_have_one_later(table: _Table, pod: Object) -> bool:
     rank = rank_of(pod)
     holders = [table.taken[slot] for slot in table.block(rank.replica) if slot in table.taken]
     nominal = table.nominal(rank)
-    if nominal is not None and rank_of(table.taken[nominal]) == rank:
+    if nominal is not None and nominal in table.taken and rank_of(table.taken[nominal]) == rank:
         return True
     return any(holder["metadata"].get("deletionTimestamp") for holder in holders)
 

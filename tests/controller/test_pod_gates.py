@@ -15,7 +15,7 @@ from queue_manager.controller.seats import Seats
 from queue_manager.engine.workload import PodGroup, PodSet
 from queue_manager.kinds.batch_job import JobKind
 from queue_manager.kinds.gates import GATE
-from queue_manager.kinds.kind import Write
+from queue_manager.kinds.kind import PodPlacement, Write
 from queue_manager.store.records import State, WorkloadRow
 from tests.store.builders import admitted, workload
 
@@ -51,7 +51,12 @@ class Pods:
     def __post_init__(self) -> None:
         self.pods: dict[str, Object] = {f"p{number}": gated(f"p{number}") for number in range(self.count)}
         lookup: Any = self
-        seats = Seats(lookup, lambda uid: list(self.pods.values()), lambda row: OnePodSet())
+        seats = Seats(
+            lookup,
+            lambda uid: list(self.pods.values()),
+            lambda row: OnePodSet(),
+            lambda row: {"node": PodPlacement(4), "main": PodPlacement(4)},
+        )
         events: Any = self
         self.gates = PodGates(
             seats,

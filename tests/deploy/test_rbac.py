@@ -42,6 +42,8 @@ CALLS = {
         Call("create", "", "events", USER),
         # controller/pod_gates.py
         Call("patch", "", "pods", USER, "job-0"),
+        # kinds/plain_pods.py: groups of plain pods are stopped by deleting their pods
+        Call("delete", "", "pods", USER, "pod"),
         # controller/leader.py
         Call("create", "coordination.k8s.io", "leases", NAMESPACE),
         Call("get", "coordination.k8s.io", "leases", NAMESPACE, LEASE),

@@ -11,7 +11,7 @@ import pytest
 
 from queue_manager.cluster.port import JOB_SETS, JOBS, TRAIN_JOBS, Object, Resource
 from queue_manager.kinds.kind import Kind, PodPlacement, Unresolvable
-from queue_manager.kinds.registry import BY_RESOURCE, KINDS, kind_of, managed_ancestor, validate
+from queue_manager.kinds.registry import BY_RESOURCE, JOB_KINDS, KINDS, kind_of, managed_ancestor, validate
 from tests.kinds.world import (
     World,
     container,
@@ -35,7 +35,8 @@ def family(labels: Any) -> tuple[World, Object]:
 
 
 def test_kinds() -> None:
-    assert [kind.resource for kind in KINDS] == [TRAIN_JOBS, JOB_SETS, JOBS]
+    assert [kind.resource for kind in JOB_KINDS] == [TRAIN_JOBS, JOB_SETS, JOBS]
+    assert [kind.resource.kind for kind in KINDS] == ["TrainJob", "JobSet", "Job", "PodGroup", "Pod"]
     assert BY_RESOURCE[JOBS] is kind_of(job(pod_template())[1])
     assert kind_of({"apiVersion": "batch/v1", "kind": "CronJob"}) is None
     assert kind_of({}) is None
