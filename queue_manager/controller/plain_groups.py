@@ -1,7 +1,7 @@
 """Plain pods as workloads: collections of objects that no API server has, made from pods and rows.
 
 A pod that stands alone is its own workload. A group has no object, so it is known by a uid that is made of its name and
-its oldest pod when it is first seen; from then on its row keeps it, for as long as it lives (docs/decisions/0010).
+its oldest pod when it is first seen; from then on its row keeps it, for as long as it lives (docs/decisions/0008).
 """
 
 from __future__ import annotations
