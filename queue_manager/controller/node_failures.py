@@ -15,11 +15,12 @@ from queue_manager.cluster.port import NODES, PODS
 from queue_manager.config.compiled import Settings
 from queue_manager.config.human import duration
 from queue_manager.config.human import moment as at
+from queue_manager.controller.coming_back import come_back
 from queue_manager.controller.lifecycle import deactivate
 from queue_manager.controller.node_health import Ailment, closed
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.times import to_microseconds
-from queue_manager.controller.transitions import Facts, annotate, drain, event
+from queue_manager.controller.transitions import NODES_RECOVERED, Facts, annotate, drain, event
 from queue_manager.engine.configuration import HOSTNAME
 from queue_manager.engine.decision import Admission, PodSetAssignment
 from queue_manager.engine.resize import running_pods
@@ -32,7 +33,6 @@ NODE_FAILURES = "NodeFailures"
 """Cause of an eviction, as in Kueue."""
 WAITING_FOR_REPLACEMENT = "WaitingForReplacement"
 NODES_REPLACED = "NodesReplaced"
-NODES_RECOVERED = "NodesRecovered"
 MOST_NAMED = 8
 """Nodes named in a message."""
 CANT_BE_MOVED = "pods were let through to them already, and can't be sent elsewhere"
@@ -74,24 +74,39 @@ class Trouble:
 
 
 class NodeFailures:
-    """Asked for each workload that is admitted."""
+    """Asked for each workload that is admitted, in rounds that end with a commit: one of them moves at most."""
 
     def __init__(self, picture: Picture) -> None:
         self._picture = picture
         self._told: dict[str, frozenset[str]] = {}
+        self._moves = False
+        self._postponed: set[str] = set()
+
+    def begin(self) -> set[str]:
+        """A new round of looks, after a commit; answers who was not looked at in the last one."""
+        postponed, self._postponed, self._moves = self._postponed, set(), False
+        return postponed
 
     def change_of(self, row: WorkloadRow, facts: Facts, settings: Settings) -> Change | None:
         """Other places, the wait for some, its end one way or the other; None when all is well or nothing is new."""
         assert row.admission is not None
+        if row.uid in self._picture.sites.suspects and (change := come_back(row, self._picture)) is not None:
+            return change
         trouble = self._trouble(row)
+        if trouble.stranded:
+            return self._waits(row, facts, settings, trouble.stranded, CANT_BE_MOVED)
+        if trouble.nodes and self._moves:
+            # The engine knows of a move once it is committed: two decided at once could take the same place.
+            self._postponed.add(row.uid)
+            self._picture.sites.suspects.add(row.uid)
+            return None
         if trouble.nodes:
             answer = self._picture.engine.replace(row.uid, trouble.lost, to_microseconds(facts.now))
             if isinstance(answer, str):
                 return self._waits(row, facts, settings, trouble.nodes, answer)
             if answer != row.admission.admission:
+                self._moves = True
                 return _moved(row, answer, trouble.nodes, self._gained(row, answer))
-        if trouble.stranded:
-            return self._waits(row, facts, settings, trouble.stranded, CANT_BE_MOVED)
         self._picture.sites.shut.pop(row.uid, None)
         if row.admission.unplaced_at is not None:
             return _recovered(row)

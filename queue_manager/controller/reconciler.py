@@ -77,6 +77,10 @@ class Reconciler:
         self._executors = executors
         self._clock = clock
 
+    def begin(self) -> set[str]:
+        """A new round of looks begins; answers uids that were left out in the last one."""
+        return self._node_failures.begin()
+
     async def read_snapshots(self, uids: Sequence[str]) -> set[str]:
         """Asks for the snapshots that TrainJobs among these lack, several at once; answers where that failed."""
         failed: set[str] = set()

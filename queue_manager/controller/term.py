@@ -287,6 +287,7 @@ class Term:
     async def _reconcile(self, uids: Sequence[str]) -> None:
         """Follows what the cluster shows: new jobs, changed jobs, starts confirmed, ends, drains."""
         failed = await self.reconciler.read_snapshots(uids)
+        self.reconciler.begin()
         changes = []
         for uid in uids:
             row = self.picture.rows.get(uid)
@@ -311,8 +312,11 @@ class Term:
                 # One change a look: the same facts may ask for another one.
                 self.inbox.touch(change.row.uid)
         self.inbox.look_later(failed)
+        postponed = self.reconciler.begin()
+        self.inbox.touch_all(postponed)
         for uid in uids:
-            self.gates.look(uid)
+            if uid not in postponed:
+                self.gates.look(uid)
 
     # --- decisions ----------------------------------------------------------------------------------------------
 

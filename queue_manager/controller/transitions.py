@@ -33,6 +33,7 @@ START_REFUSED = "StartRefused"
 STOP_REFUSED = "StopRefused"
 PLACEMENT_LOST = "PlacementLost"
 NODES_LOST = "NodesLost"
+NODES_RECOVERED = "NodesRecovered"
 NOT_FOLLOWED = "NotFollowed"
 WAITING_FOR_CHECKS = "WaitingForChecks"
 

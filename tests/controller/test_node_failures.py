@@ -8,7 +8,7 @@ from queue_manager.cluster.port import EVENTS, PODS, TRAIN_JOBS, Object
 from queue_manager.engine.configuration import HOSTNAME
 from queue_manager.store.records import State, WorkloadRow
 from queue_manager.store.store import Store
-from tests.controller.world import World, train_job
+from tests.controller.world import CONFIGURATION, World, train_job
 
 RACK = "topology.queue-manager.io/rack"
 
@@ -265,3 +265,38 @@ async def test_a_foreign_pod_in_the_place_of_a_missing_one_is_seen(store: Store)
         assert taken in row_of(world, "a").message
         await world.until(lambda: row_of(world, "a").attempt == 2, within=300)
         assert taken not in hosts(row_of(world, "a"))
+
+
+async def test_a_pinned_pod_that_outlives_the_loss_of_its_node_has_its_place_again(store: Store) -> None:
+    async with World(store, nodes=4, rack=4) as world:
+        await world.submit(train_job("a", 3, seconds=36000, unconstrained_topology="true"))
+        await world.until_state("a", State.RUNNING)
+        await world.until(lambda: bound(world, "a") == sorted(hosts(row_of(world, "a"))))
+        before = hosts(row_of(world, "a"))
+        world.cluster.set_ready(before[1], False)
+        await world.until(lambda: "NodesReplaced" in world.events("a"), within=70)
+        assert before[1] not in hosts(row_of(world, "a"))
+        world.cluster.set_ready(before[1], True)
+        await world.until(lambda: hosts(row_of(world, "a")) == before, within=5)
+        await world.submit(train_job("b", 1, seconds=36000))
+        await world.until_state("b", State.RUNNING)
+        assert bound(world, "a") == sorted(before)
+        assert row_of(world, "a").attempt == 1
+
+
+async def test_two_gangs_that_lose_a_node_each_do_not_get_one_and_the_same(store: Store) -> None:
+    async with World(store, nodes=6, rack=6) as world:
+        world.configure(CONFIGURATION.replace("nominalQuota: 16", "nominalQuota: 24"))
+        for name in ("a", "b"):
+            await world.submit(train_job(name, 2, seconds=36000, unconstrained_topology="true"))
+            await world.until_state(name, State.RUNNING)
+        await world.until(lambda: all(bound(world, n) == sorted(hosts(row_of(world, n))) for n in ("a", "b")))
+        lost = [hosts(row_of(world, name))[0] for name in ("a", "b")]
+        for name in lost:
+            world.cluster.remove_node(name)
+        await world.until(lambda: not {*hosts(row_of(world, "a")), *hosts(row_of(world, "b"))} & {*lost}, within=20)
+        await world.clock.advance(60)
+        placed = [*hosts(row_of(world, "a")), *hosts(row_of(world, "b"))]
+        assert len(set(placed)) == 4
+        assert sorted([*bound(world, "a"), *bound(world, "b")]) == sorted(placed)
+        assert len(told(world, "NodesReplaced")) == 2, "nobody moves twice"

@@ -25,6 +25,7 @@ from queue_manager.cluster.port import (
     Resource,
 )
 from queue_manager.cluster.simulated import SimulatedCluster, VirtualClock
+from queue_manager.cluster.simulated.clock import START
 from queue_manager.cluster.simulated.faults import Faults
 from queue_manager.cluster.simulated.fleet import gpu_node
 from queue_manager.cluster.simulated.runtimes import all_runtimes
@@ -94,8 +95,9 @@ class World:
         rack: int = 2,
         *,
         lag: float = 0.0,
+        start: datetime = START,
     ) -> None:
-        self.clock = VirtualClock()
+        self.clock = VirtualClock(start)
         self.random = Random(seed)
         self.store = store
         self.cluster = SimulatedCluster(self.clock, Random(seed), faults=faults, lag=lag)
