@@ -38,7 +38,7 @@ class Planner:
     """One process, started when the first plan is asked for. `engine` says which database it reads."""
 
     def __init__(self, engine: Engine) -> None:
-        self._url = engine.url.render_as_string(hide_password=False)
+        self._engine = engine
         self._lock = threading.Lock()
         self._pool: ProcessPoolExecutor | None = None
         self._open = 0
@@ -65,8 +65,9 @@ class Planner:
         with self._lock:
             if self._pool is None:
                 context = multiprocessing.get_context("spawn")
+                url = self._engine.url.render_as_string(hide_password=False)
                 self._pool = ProcessPoolExecutor(
-                    1, context, initializer=_begin, initargs=(self._url,), max_tasks_per_child=TASKS
+                    1, context, initializer=_begin, initargs=(url,), max_tasks_per_child=TASKS
                 )
             return asyncio.wrap_future(self._pool.submit(_work, before, after, revision, now))
 

@@ -49,7 +49,7 @@ def test_metrics_are_those_of_the_registry(store: Store):
 def test_openapi_document_lists_the_routes(client: TestClient):
     paths = client.get("/openapi.json").json()["paths"]
     assert "/api/v1/workloads/{namespace}/{name}/explanation" in paths
-    assert set(paths["/api/v1/queues/{name}"]) == {"get", "put", "delete"}
+    assert set(paths["/api/v1/queues/{name}"]) == {"get", "put", "patch", "delete"}
     assert set(paths["/api/v1/config"]) == {"get", "put"}
 
 
