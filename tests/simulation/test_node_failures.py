@@ -29,7 +29,7 @@ NODES_IN_ALL, RACK_SIZE, GPUS = 8, 4, 4
 UNHEALTHY, WAIT = timedelta(seconds=60), timedelta(seconds=120)
 TAINTED = timedelta(seconds=300)
 """How long Kubernetes leaves pods on a silent node before it makes others."""
-SLACK = timedelta(seconds=5)
+SLACK = timedelta(seconds=15)
 QUOTA = CONFIGURATION.replace("nominalQuota: 16", "nominalQuota: 100")
 RACK = "topology.queue-manager.io/rack"
 
@@ -125,9 +125,16 @@ class Run:
             self.check_places(row, lost, now)
         self.check_ledger(rows)
 
+    def led(self) -> bool:
+        """Whether a controller leads and has caught up."""
+        controller = self.world.controller
+        return controller is not None and controller.term is not None and controller.term.ready
+
     def check_places(self, row: WorkloadRow, lost: set[str], now: datetime) -> None:
         """It has places on nodes that are not lost or waits for some, and not for longer than it may."""
-        if row.state not in (State.STARTING, State.RUNNING) or row.admission is None or self.world.controller is None:
+        if not self.led():
+            return  # a controller that was killed is followed once its lease has run out, after 10 s
+        if row.state not in (State.STARTING, State.RUNNING) or row.admission is None:
             self.half_since.pop(row.name, None)
             return
         since = row.admission.unplaced_at
