@@ -171,17 +171,21 @@ class Engine:
     def replace(self, uid: str, lost: Collection[str], now: int) -> Admission | str:
         """New places for the pods of an admitted workload that were on `lost` nodes (names; there, not usable or gone
         already), or why there are none. See `replacing.py`. Changes nothing: `restore_admission` puts it into force."""
-        state = self._state
-        if state.unplaced:
-            self._settle()
-            settle_places(state)
-            self._final()
-        state.now = now
-        return replaced(state, uid, frozenset(lost))
+        self._find_places()
+        self._state.now = now
+        return replaced(self._state, uid, frozenset(lost))
 
     def is_overbooked(self, name: str) -> bool:
         """Whether more is used or planned on a node than it offers; False for one that is not known."""
+        self._find_places()
         return self._state.fleet.overbooked(name, NOW)
+
+    def _find_places(self) -> None:
+        """Finds the nodes of admissions that were told of since the last plan."""
+        if self._state.unplaced:
+            self._settle()
+            settle_places(self._state)
+            self._final()
 
     @_changes
     def evict(self, uid: str) -> None:
