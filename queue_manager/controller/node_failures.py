@@ -106,6 +106,7 @@ class NodeFailures:
                 return self._waits(row, facts, settings, trouble.nodes, answer)
             if answer != row.admission.admission:
                 self._moves = True
+                self._told[row.uid] = frozenset(trouble.lost)
                 return _moved(row, answer, trouble.nodes, self._gained(row, answer))
         self._picture.sites.shut.pop(row.uid, None)
         if row.admission.unplaced_at is not None:

@@ -86,6 +86,7 @@ async def test_a_lost_node_is_replaced_in_its_rack_by_the_same_admission(store: 
         assert row.attempt == 1
         assert world.admissions("a") == 1
         assert world.charged() == charged
+        await world.clock.advance(20)
         (message,) = told(world, "NodesReplaced")
         assert lost in message
         assert message.endswith(f"to {free}")
