@@ -141,6 +141,10 @@ class ConfigurationWatch:
         self.compiled = compile_objects(objects, revision)
         return True
 
+    def kueue_labels(self) -> str:
+        """`Settings.kueueLabels`; Kueue's are left alone while the configuration can't be read."""
+        return self.compiled.settings.kueue_labels if self.compiled is not None else "off"
+
     async def catch_up(self) -> bool:
         """Reads a newer revision that no notification has told of yet; whether there was one. What is known stays while
         the database can't be read."""
@@ -162,6 +166,7 @@ async def run_webhook_role(
     clock = SystemClock()
     view = ClusterView(cluster, clock, Random(), lambda *_: None, WATCHED_BY_WEBHOOK)
     watch = ConfigurationWatch(store)
+    view.kueue_labels = watch.kueue_labels
     synced = asyncio.Event()
 
     async def sync() -> None:

@@ -125,6 +125,7 @@ async def _admit_in_process(cluster: SimulatedCluster, store: Store, clock: Syst
     """The webhook's decisions as callbacks of the simulated API server."""
     view = ClusterView(cluster, clock, Random(), lambda *_: None, WATCHED_BY_WEBHOOK)
     watch = ConfigurationWatch(store)
+    view.kueue_labels = watch.kueue_labels
     decider = Decider(KINDS_BY_GROUP, view, Rules(frozenset({cluster.user}), catalogue=watch.catalogue))
     callbacks = Callbacks(decider, lambda namespace: _is_managed(cluster, namespace))
     cluster.state.mutators.append(callbacks.mutator)

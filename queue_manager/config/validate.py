@@ -353,8 +353,6 @@ def _without_effect(item: ConfigObject) -> Iterator[Problem]:
     spec = item.spec
     unused: list[Path] = []
     if isinstance(item, Settings):
-        unset = type(spec)()
-        unused += [("spec", "kueueLabels")] if spec.kueue_labels != unset.kueue_labels else []
         unused += [("spec", "userMayOverride")] if spec.user_may_override else []
     if isinstance(item, RoleBinding):
         unused.append(("kind",))

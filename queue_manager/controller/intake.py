@@ -13,7 +13,9 @@ from queue_manager.config.compiled import Compiled
 from queue_manager.controller.pod_priority import PodPriority, with_priorities
 from queue_manager.engine.selectors import meets_all
 from queue_manager.engine.workload import DisruptionMode, PodGroup
+from queue_manager.kinds import kueue_keys
 from queue_manager.kinds.annotations import disruption_mode, max_run_time
+from queue_manager.kinds.fields import written_as
 from queue_manager.kinds.kind import (
     MANAGED_LABEL,
     PREFIX,
@@ -57,7 +59,7 @@ class Intake:
     def is_managed(self, obj: Object) -> bool:
         """Whether the object itself asks for a queue, or lies in a managed namespace."""
         meta = obj["metadata"]
-        if (meta.get("labels") or {}).get(QUEUE_LABEL):
+        if kueue_keys.labels_of(obj, self.lookup).get(QUEUE_LABEL):
             return True
         return self.namespace_labels(meta.get("namespace", "")).get(MANAGED_LABEL) == "true"
 
@@ -74,10 +76,10 @@ class Intake:
     def read_all(self, obj: Object, kind: Kind, inputs: Mapping[str, str] = NOTHING) -> Reading:
         """The same with what there is to tell its user."""
         meta = obj["metadata"]
-        labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
-        local_queue = labels.get(QUEUE_LABEL) or DEFAULT_LOCAL_QUEUE
+        labels, annotations = kueue_keys.labels_of(obj, self.lookup), meta.get("annotations") or {}
+        local_queue = str(labels.get(QUEUE_LABEL) or DEFAULT_LOCAL_QUEUE)
         namespace = meta.get("namespace", "")
-        queue, problem = self.resolve_queue(namespace, local_queue)
+        queue, problem = self.resolve_queue(namespace, local_queue, written_as(labels, QUEUE_LABEL))
         row = WorkloadRow(
             uid=meta["uid"],
             kind=kind.resource.kind,
@@ -93,7 +95,7 @@ class Intake:
             message=problem,
         )
         try:
-            row = replace(row, max_run_time=max_run_time(obj))
+            row = replace(row, max_run_time=max_run_time(kueue_keys.of_job(obj, self.lookup)))
             resolved = with_disruption(kind.resolve(obj, self.lookup), disruption_mode(obj))
         except Unresolvable as problem_of_object:
             message = (
@@ -102,7 +104,7 @@ class Intake:
                 else problem_of_object.message
             )
             held = replace(row, state=State.HELD, reason=problem_of_object.reason, message=message)
-            return Reading(self._with_priority(held, labels.get(PRIORITY_CLASS_LABEL, ""), ""))
+            return Reading(self._with_priority(held, labels, ""))
         found = [self._with_known_level(covering) for covering in self.pod_groups(obj, kind)]
         groups, preempting = with_priorities(resolved.pod_groups, resolved.pod_priority_classes, self.lookup)
         groups, notes = as_kubernetes_has_them(groups, found, inputs)
@@ -112,7 +114,7 @@ class Intake:
             topology=resolved.topology,
             inputs={**resolved.inputs, **notes},
         )
-        row = self._with_priority(row, labels.get(PRIORITY_CLASS_LABEL, ""), resolved.pod_priority_class)
+        row = self._with_priority(row, labels, resolved.pod_priority_class)
         return Reading(row, resolved.messages, preempting)
 
     def _with_known_level(self, covering: Covering) -> Covering:
@@ -122,8 +124,8 @@ class Intake:
             return covering
         return replace(covering, group=replace(covering.group, level=""))
 
-    def resolve_queue(self, namespace: str, local_queue: str) -> tuple[str, str]:
-        """(queue, "") or ("", what is wrong and what would be right)."""
+    def resolve_queue(self, namespace: str, local_queue: str, label: str = QUEUE_LABEL) -> tuple[str, str]:
+        """(queue, "") or ("", what is wrong with the label and what would be right)."""
         compiled = self.compiled()
         local = compiled.configuration.local_queues.get(f"{namespace}/{local_queue}")
         if local is not None:
@@ -131,16 +133,17 @@ class Intake:
         queue = compiled.configuration.queues.get(local_queue)
         if queue is None:
             return "", (
-                f'metadata.labels["{QUEUE_LABEL}"]: there is no local queue "{local_queue}" in namespace "{namespace}"'
+                f'metadata.labels["{label}"]: there is no local queue "{local_queue}" in namespace "{namespace}"'
                 f" and no queue of that name"
             )
         selector = queue.namespace_selector
         if selector is None or not meets_all(selector, self.namespace_labels(namespace)):
-            return "", f'metadata.labels["{QUEUE_LABEL}"]: namespace "{namespace}" may not use queue "{local_queue}"'
+            return "", f'metadata.labels["{label}"]: namespace "{namespace}" may not use queue "{local_queue}"'
         return queue.name, ""
 
-    def _with_priority(self, row: WorkloadRow, name: str, pod_priority_class: str) -> WorkloadRow:
-        """Priority from our label, else from the pods' priority class (workloads.md D9)."""
+    def _with_priority(self, row: WorkloadRow, labels: Mapping[str, str], pod_priority_class: str) -> WorkloadRow:
+        """Priority from the job's label, else from the pods' priority class (workloads.md D9)."""
+        name = str(labels.get(PRIORITY_CLASS_LABEL, ""))
         found = self.compiled().priority_classes.get(name)
         if found is not None:
             return replace(
@@ -151,7 +154,8 @@ class Intake:
                 preemptible=found.preemptible,
             )
         if name:
-            message = f'metadata.labels["{PRIORITY_CLASS_LABEL}"]: there is no priority class "{name}"'
+            label = written_as(labels, PRIORITY_CLASS_LABEL)
+            message = f'metadata.labels["{label}"]: there is no priority class "{name}"'
             return replace(row, state=State.HELD, reason="UnknownPriorityClass", message=message, priority_class=name)
         pods = self.lookup.get(PRIORITY_CLASSES, "", pod_priority_class) if pod_priority_class else None
         if pods is None:

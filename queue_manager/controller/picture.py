@@ -43,6 +43,7 @@ class Picture:
         self.rows = Rows()
         self.engine = Engine()
         self.compiled: Compiled = compile_objects(())
+        view.kueue_labels = lambda: self.compiled.settings.kueue_labels
         self.pods = PodTable()
         self.owners = Owners()
         self.drained: set[str] = set()

@@ -111,6 +111,7 @@ class Term:
         self._reload = True
         self._asked = True
         self._asked_at = 0.0
+        self._kueue_keys = False
         self._left_over: list[OutboxEntry] = []
 
     async def run(self) -> None:
@@ -176,11 +177,20 @@ class Term:
             self.inbox.nodes.add(node["metadata"]["name"])
         for row in self.picture.rows.values():
             self.picture.tell_engine(None, row)
+        self._kueue_keys = self.view.kueue_keys
         for pod in list(self.view.all(PODS)):
             self.inbox.pod_event(pod, deleted=False)
         for entry in self._left_over:
             self.executors.submit(entry)
         self._left_over.clear()
+        self.inbox.sweep()
+
+    def _heed_kueue(self) -> None:
+        """Kueue came or went, or `kueueLabels` was changed: jobs may be ours by its labels, or no longer be."""
+        if self.view.kueue_keys is self._kueue_keys:
+            return
+        self._kueue_keys = self.view.kueue_keys
+        log.info("Kueue's labels and annotations", read=self._kueue_keys)
         self.inbox.sweep()
 
     async def _step(self) -> None:
@@ -198,6 +208,7 @@ class Term:
                 self.inbox.touch_where(lambda row: row.state in STARTED)
             if self.reconciler.adopting:
                 self.inbox.sweep()
+        self._heed_kueue()
         if self._asked or self._clock.monotonic() >= self._asked_at + LONGEST_PAUSE:
             await self._read_instructions()
         self.inbox.take_due()

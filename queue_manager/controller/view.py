@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Protocol
 
@@ -40,6 +40,7 @@ from queue_manager.cluster.port import (
     Resource,
 )
 from queue_manager.cluster.reflector import Handler, Projection, Reflector
+from queue_manager.controller.kueue_signs import KueueSigns
 from queue_manager.kinds.kind import Unresolvable
 from queue_manager.kinds.plain_shapes import shaped
 from queue_manager.kinds.trainer_api import generation
@@ -130,7 +131,10 @@ class Made(Protocol):
 
 
 class ClusterView:
-    """Watch caches; implements `kinds.Lookup`. What we wrote is seen at once, not when the watch brings it."""
+    """Watch caches; implements `kinds.Lookup`. What we wrote is seen at once, not when the watch brings it.
+
+    `kueue_labels` answers `Settings.kueueLabels`; as long as nobody has said it, Kueue's keys are left alone.
+    """
 
     def __init__(
         self,
@@ -146,6 +150,8 @@ class ClusterView:
         self._snapshots: dict[tuple[str, str], Object] = {}
         self._without: dict[tuple[str, str], tuple[str, str]] = {}
         self._made: dict[Resource, Made] = {}
+        self.kueue_labels: Callable[[], str] = lambda: "off"
+        self._kueue = KueueSigns(cluster, clock, random, self._event)
         self.reflectors = {
             resource: Reflector(
                 cluster,
@@ -169,11 +175,19 @@ class ClusterView:
         async with asyncio.TaskGroup() as group:
             for reflector in self.reflectors.values():
                 group.create_task(reflector.run())
+            group.create_task(self._kueue.run())
 
     async def synced(self) -> None:
         """Returns once every cache has equalled the server."""
         for reflector in self.reflectors.values():
             await reflector.synced.wait()
+        await self._kueue.synced()
+
+    @property
+    def kueue_keys(self) -> bool:
+        """As in `Lookup.kueue_keys`: asked for, or not forbidden and no Kueue is here whose they are."""
+        wish = self.kueue_labels()
+        return wish == "on" or (wish == "auto" and not self._kueue.installed)
 
     def lag(self) -> float:
         """Seconds since the API server last gave a sign of life on the stalest watch."""

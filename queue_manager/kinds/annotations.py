@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from queue_manager.cluster.port import Object
 from queue_manager.engine.workload import MICROSECONDS, DisruptionMode, SliceLayer, TopologyMode, TopologyRequest
-from queue_manager.kinds.fields import View
+from queue_manager.kinds.fields import View, written_as
 from queue_manager.kinds.kind import MANAGED_LABEL, PREFIX, PRIORITY_CLASS_LABEL, QUEUE_LABEL, Lookup, Unresolvable
 
 REQUIRED_TOPOLOGY = PREFIX + "required-topology"
@@ -87,7 +87,8 @@ class BadValue(ValueError):
 
 def annotation(metadata: View, key: str) -> View:
     """One annotation of an object's metadata, its path written so that people find it."""
-    return View(metadata["annotations"].mapping().get(key), f"{metadata.path}.annotations[{key}]")
+    given = metadata["annotations"].mapping()
+    return View(given.get(key), f"{metadata.path}.annotations[{written_as(given, key)}]")
 
 
 def topology_request(metadata: View) -> TopologyRequest | None:
@@ -99,7 +100,8 @@ def topology_request(metadata: View) -> TopologyRequest | None:
         return TopologyRequest(TopologyMode.UNCONSTRAINED, "", layers) if layers else None
     field = annotation(metadata, found[0])
     if len(found) > 1:
-        raise Unresolvable("BadAnnotation", field.path, f"{field.path} can't stand beside {found[1]}")
+        other = written_as(metadata["annotations"].mapping(), found[1])
+        raise Unresolvable("BadAnnotation", field.path, f"{field.path} can't stand beside {other}")
     try:
         return replace(_topology(found[0], field.text()), slices=layers, balanced=balanced)
     except BadValue as error:
@@ -325,7 +327,7 @@ def pod_templates(obj: Object) -> Iterator[View]:
 def _labels(metadata: View) -> list[Finding]:
     labels = metadata["labels"].mapping()
     findings = [
-        Finding(f"{metadata.path}.labels[{key}]", f"must be a name, not {labels[key]!r}")
+        Finding(f"{metadata.path}.labels[{written_as(labels, key)}]", f"must be a name, not {labels[key]!r}")
         for key in (QUEUE_LABEL, PRIORITY_CLASS_LABEL)
         if key in labels and not (isinstance(labels[key], str) and _NAME.fullmatch(labels[key]))
     ]
@@ -353,7 +355,9 @@ def _annotations(metadata: View, obj: Object, *, template: bool) -> list[Finding
             findings.append(Finding(error.field, error.message.removeprefix(f"{error.field} ")))
     wishes = [key for key in TOPOLOGY_KEYS if key in annotations]
     if len(wishes) > 1:
-        findings.append(Finding(annotation(metadata, wishes[0]).path, f"can't stand beside {wishes[1]}"))
+        findings.append(
+            Finding(annotation(metadata, wishes[0]).path, f"can't stand beside {written_as(annotations, wishes[1])}")
+        )
     return findings
 
 

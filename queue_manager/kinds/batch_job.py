@@ -8,7 +8,7 @@ from dataclasses import replace
 from queue_manager.cluster.port import JOBS, PODS, Object, PatchType
 from queue_manager.engine.workload import GroupPolicy, PodGroup
 from queue_manager.kinds import annotations as keys
-from queue_manager.kinds import gates, patches, pod_template, template_edit
+from queue_manager.kinds import gates, kueue_keys, patches, pod_template, template_edit
 from queue_manager.kinds.fields import View, status_of, suspended, told
 from queue_manager.kinds.kind import (
     Done,
@@ -50,20 +50,19 @@ class JobKind(Suspending):
     def resolve(self, obj: Object, lookup: Lookup) -> Resolved:
         """As in `Kind.resolve`. `count` is the full width, `reclaimed` what finished completions no longer need."""
         defaults = namespace_defaults(lookup, obj["metadata"].get("namespace", ""))
-        original = View(_original(obj))
+        original = View(kueue_keys.of_job(_original(obj), lookup))
+        template = kueue_keys.of_template(original.at(*TEMPLATE), lookup)
         scheduling = original.at("spec", "scheduling")
         terms = _terms(original, scheduling)
-        shape = pod_template.pod_shape(original.at(*TEMPLATE), POD_SET, defaults, terms.claims)
+        shape = pod_template.pod_shape(template, POD_SET, defaults, terms.claims)
         pod_set = pod_template.with_count(shape, width(original), reclaimed=finished_width(original))
         elastic = _is_elastic(obj, original)
         min_count = None if elastic else keys.min_count(original["metadata"])
         wishes = wishes_of(original["metadata"])
         namespace, name = defaults.namespace, original["metadata"]["name"].text()
-        found = pod_rules(
-            original.at(*TEMPLATE, "spec"), namespace, POD_SET, PodLabels.of_job(original.at(*TEMPLATE), name)
-        )
+        found = pod_rules(template["spec"], namespace, POD_SET, PodLabels.of_job(template, name))
         pod_set = replace(pod_set, min_count=min_count, elastic=elastic, rules=found.rules)
-        pod_set = with_wishes(pod_set, 0, wishes, original.at(*TEMPLATE, "metadata"))
+        pod_set = with_wishes(pod_set, 0, wishes, template["metadata"])
         group = Grouping(POD_SET, (POD_SET,), terms, pod_set.count)
         minimum = group.minimum if scheduling.given else None
         return Resolved(

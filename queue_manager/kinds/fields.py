@@ -12,6 +12,24 @@ from queue_manager.kinds.kind import Unresolvable
 MALFORMED = "Malformed"
 
 
+class Borrowed(str):
+    """A value read from a key of somebody else's as if it stood under ours: messages name the `key` of its user."""
+
+    key: str
+
+    def __new__(cls, text: str, key: str = "") -> Borrowed:
+        """`text` is the value as ours would say it."""
+        made = super().__new__(cls, text)
+        made.key = key
+        return made
+
+
+def written_as(values: Mapping[str, Any], key: str) -> str:
+    """The key under which the user has written what is read as the value of `key`."""
+    value = values.get(key)
+    return value.key if isinstance(value, Borrowed) else key
+
+
 class View:
     """A value inside an object together with its path there. `value` is None where nothing is given."""
 
@@ -36,6 +54,10 @@ class View:
     def __getitem__(self, key: str) -> View:
         """The field of that name; a missing one is a View of None. Raises Unresolvable where this is no object."""
         return View(self.mapping().get(key), key, self)
+
+    def instead(self, value: Any) -> View:
+        """Another value at the same place."""
+        return View(value, self._step, self._around)
 
     def at(self, *keys: str) -> View:
         """A field further down."""
@@ -76,7 +98,7 @@ class View:
             return default
         if not isinstance(self.value, str):
             raise self.malformed("a string")
-        return self.value
+        return str(self.value)  # what is kept of it is no `Borrowed`
 
     def integer(self, default: int) -> int:
         """The whole number here."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from queue_manager.cluster.port import JOB_SETS, JOBS, Object
 from queue_manager.kinds import annotations as keys
-from queue_manager.kinds import patches, replicated_jobs, template_edit
+from queue_manager.kinds import kueue_keys, patches, replicated_jobs, template_edit
 from queue_manager.kinds.exclusive import take_over_of_job_set
 from queue_manager.kinds.fields import View
 from queue_manager.kinds.kind import (
@@ -41,7 +41,7 @@ class JobSetKind(Suspending):
         """As in `Kind.resolve`."""
         defaults = namespace_defaults(lookup, obj["metadata"].get("namespace", ""))
         wishes = wishes_of(View(obj)["metadata"])
-        spec = View(_original(obj))["spec"]
+        spec = kueue_keys.of_job_set_spec(View(_original(obj))["spec"], lookup)
         groups = replicated_jobs.groupings(spec, spec["scheduling"], Dialect.JOB_SET)
         name = View(obj)["metadata"]["name"].text()
         resolved = replicated_jobs.resolve(spec, defaults, self.reclaimable(obj, lookup), wishes, {}, groups, name)

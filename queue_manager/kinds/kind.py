@@ -22,6 +22,11 @@ MANAGER = "queue-manager.io/manager"
 class Lookup(Protocol):
     """Other objects of the cluster, from the watch caches; None when absent."""
 
+    @property
+    def kueue_keys(self) -> bool:
+        """Whether Kueue's labels and annotations count where none of ours says the same (`kinds.kueue_keys`)."""
+        ...
+
     def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """One object of any watched collection (runtimes, snapshot ConfigMaps, JobSets, RuntimeClasses ...)."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from queue_manager.cluster.port import Object, Resource
-from queue_manager.kinds import annotations as keys
+from queue_manager.kinds import kueue_keys
 from queue_manager.kinds.annotations import Finding, Severity
 from queue_manager.kinds.batch_job import JobKind
 from queue_manager.kinds.fields import controller_of
@@ -64,9 +64,9 @@ def managed_ancestor(obj: Object, lookup: Lookup, managed: Callable[[Object], bo
 
 
 def validate(obj: Object, lookup: Lookup) -> list[Finding]:
-    """What is wrong with a job: our own keys (errors to refuse it for), and why its pod sets can't be told yet (a
-    warning: a runtime may come later). Never raises."""
-    findings = keys.validate(obj, lookup)
+    """What is wrong with a job: its labels and annotations (errors to refuse it for), and why its pod sets can't be
+    told yet (a warning: a runtime may come later). Never raises."""
+    findings = kueue_keys.validate(obj, lookup)
     kind = kind_of(obj)
     if kind is None or any(finding.severity is Severity.ERROR for finding in findings):
         return findings

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from queue_manager.cluster.port import JOB_SETS, TRAIN_JOBS, Object
 from queue_manager.kinds import annotations as keys
-from queue_manager.kinds import patches, replicated_jobs
+from queue_manager.kinds import kueue_keys, patches, replicated_jobs
 from queue_manager.kinds.exclusive import take_over_of_train_job
 from queue_manager.kinds.fields import View, is_controlled_by, status_of, suspended, told
 from queue_manager.kinds.kind import (
@@ -54,6 +54,7 @@ class TrainJobKind(Suspending):
         _refuse_foreign_job_set(obj, lookup)
         runtime = find_runtime(obj, api, lookup)
         spec = job_set_spec(obj, runtime, api, without_ours=patch_entry(obj, api).recorded)
+        spec = kueue_keys.of_job_set_spec(spec, lookup)
         _refuse_pod_group_policy(runtime, spec)
         scheduling = runtime.view.at("spec", "scheduling")
         if scheduling.given:

@@ -180,6 +180,9 @@ def namespace_labels(objects: Objects) -> Mapping[str, Mapping[str, str]]:
 class ScenarioLookup:
     """What `kinds` look up beside a pod template."""
 
+    kueue_keys = False
+    """A Workload of Kueue says by fields what its job said by annotations."""
+
     def __init__(self, objects: Objects) -> None:
         self._found: dict[tuple[Resource, str], dict[str, Object]] = {}
         for kind, resource in _LOOKED_UP.items():

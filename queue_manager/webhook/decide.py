@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queue_manager.cluster.port import Object
-from queue_manager.kinds import annotations as job_annotations
+from queue_manager.kinds import kueue_keys
 from queue_manager.kinds.kind import Kind, Lookup, Unresolvable
 from queue_manager.webhook.mutation import mutate_job
 from queue_manager.webhook.review import Request, Verdict
@@ -18,7 +18,7 @@ class Decider:
     """Decides on requests about jobs of the given kinds; everything else is allowed unseen."""
 
     def __init__(
-        self, kinds: Kinds, lookup: Lookup, rules: Rules, check: AnnotationCheck = job_annotations.validate
+        self, kinds: Kinds, lookup: Lookup, rules: Rules, check: AnnotationCheck = kueue_keys.validate
     ) -> None:
         self._kinds = kinds
         self._lookup = lookup
@@ -57,9 +57,9 @@ class Decider:
 
     def _skipped(self, request: Request, obj: Object) -> bool:
         """Whether the object is not managed, or its owner is."""
-        if queue_of(obj, self._rules, request.managed_namespace) is None:
+        if queue_of(obj, self._lookup, request.managed_namespace) is None:
             return True
-        return is_child(request, obj, self._kinds, self._lookup, self._rules)
+        return is_child(request, obj, self._kinds, self._lookup)
 
 
 def _with_namespace(obj: Object | None, namespace: str) -> Object | None:

@@ -8,7 +8,7 @@ from queue_manager.kinds.kind import PREFIX, QUEUE_LABEL, Kind, Lookup
 from queue_manager.webhook.pod_priority import normalised
 from queue_manager.webhook.review import Request, Verdict
 from queue_manager.webhook.rules import DEFAULT_QUEUE, GROUPS_ANNOTATION, USER_ANNOTATION, Rules
-from queue_manager.webhook.scope import annotations_of, labels_of, queue_label
+from queue_manager.webhook.scope import annotations_of, labels_of, named_by
 
 
 def mutate_job(request: Request, obj: Object, kind: Kind, rules: Rules, lookup: Lookup) -> Verdict:
@@ -17,7 +17,7 @@ def mutate_job(request: Request, obj: Object, kind: Kind, rules: Rules, lookup: 
     # Left over where somebody creates a job from the YAML of another one; it would tell about that one.
     stale = [key for key in (PREFIX + "state", PREFIX + "message") if key in annotations_of(obj)]
     patch += [{"op": "remove", "path": f"/metadata/annotations/{pointer(key)}"} for key in stale]
-    if queue_label(obj, rules) is None:
+    if named_by(obj, lookup, QUEUE_LABEL) is None:
         # Written down, so that the job stays managed when the namespace's label goes.
         patch += _set(obj, "labels", {QUEUE_LABEL: DEFAULT_QUEUE})
     catalogue = rules.catalogue()

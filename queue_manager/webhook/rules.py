@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from queue_manager.config.compiled import Compiled
-from queue_manager.kinds.kind import PREFIX, QUEUE_LABEL
+from queue_manager.kinds.kind import PREFIX
 
 USER_ANNOTATION = PREFIX + "user"
 GROUPS_ANNOTATION = PREFIX + "user-groups"
@@ -59,11 +59,10 @@ class Rules:
     """What the installation says.
 
     `identities` are our own user names: their writes are never questioned. `catalogue` answers None while the
-    configuration was never read. `queue_labels` are the labels that name a queue, ours first.
+    configuration was never read.
     """
 
     identities: frozenset[str] = frozenset()
-    queue_labels: tuple[str, ...] = (QUEUE_LABEL,)
     catalogue: Callable[[], Catalogue | None] = no_catalogue
 
     def may_name_users(self, user: str) -> bool:

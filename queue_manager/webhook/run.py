@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from queue_manager.cluster.clock import Clock
 from queue_manager.cluster.port import Cluster
 from queue_manager.kinds.kind import Lookup
+from queue_manager.kinds.kueue_keys import queue_labels
 from queue_manager.webhook.certificates import CertificateStore, service_names
 from queue_manager.webhook.decide import Decider
 from queue_manager.webhook.registration import Selection, Target, installed, register, unregister
@@ -55,13 +56,17 @@ async def run_webhook(
     `ready` adds a condition to `/readyz` (the lookup has caught up), `started` is told the port; `refresh` reads
     the catalogue anew before a refusal stands. Raises: OSError when the address is taken.
     """
-    rules = Rules(frozenset(options.selection.identities), options.selection.queue_labels, catalogue=catalogue)
+    rules = Rules(frozenset(options.selection.identities), catalogue=catalogue)
     tls = Tls()
     app = application(Decider(kinds, lookup, rules), lambda: tls.loaded and ready(), refresh)
     server = WebhookServer(app, tls, options.host, options.port)
     target = options.target(server.port) if options.target is not None else None
-    publish = _publisher(cluster, target, options.selection, clock, ready) if target is not None else None
-    upkeep = Upkeep(certificates, options.names, tls, publish, clock)
+
+    def selection() -> Selection:
+        return replace(options.selection, queue_labels=queue_labels(lookup))
+
+    publish = _publisher(cluster, target, selection, clock, ready) if target is not None else None
+    upkeep = Upkeep(certificates, options.names, tls, publish, clock, selection)
     started(server.port)
     serving = asyncio.create_task(server.serve())
     try:
@@ -77,13 +82,13 @@ async def run_webhook(
 
 
 def _publisher(
-    cluster: Cluster, target: Target, selection: Selection, clock: Clock, ready: Callable[[], bool]
+    cluster: Cluster, target: Target, selection: Callable[[], Selection], clock: Clock, ready: Callable[[], bool]
 ) -> Publish:
     async def publish(bundle: bytes) -> bool:
         # From the registration on the API server refuses what we don't answer.
         while not ready():
             await clock.sleep(0.1)
-        return await register(cluster, target, bundle, selection)
+        return await register(cluster, target, bundle, selection())
 
     return publish
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 from queue_manager.cluster.cache import controller_of
 from queue_manager.cluster.port import Object
-from queue_manager.kinds.kind import Kind, Lookup
+from queue_manager.kinds import kueue_keys
+from queue_manager.kinds.fields import written_as
+from queue_manager.kinds.kind import QUEUE_LABEL, Kind, Lookup
 from queue_manager.webhook.review import Request, User
-from queue_manager.webhook.rules import DEFAULT_QUEUE, Rules
+from queue_manager.webhook.rules import DEFAULT_QUEUE
 
 Kinds = Mapping[tuple[str, str], Kind]
 """(API group, kind name) -> job kind."""
@@ -27,21 +29,21 @@ def annotations_of(obj: Object) -> Mapping[str, str]:
     return (obj.get("metadata") or {}).get("annotations") or {}
 
 
-def queue_label(obj: Object, rules: Rules) -> tuple[str, str] | None:
-    """Key and value of the label that names the queue of a job, None when it has no such label."""
-    labels = labels_of(obj)
-    return next(((key, labels[key]) for key in rules.queue_labels if key in labels), None)
+def named_by(obj: Object, lookup: Lookup, label: str) -> tuple[str, str] | None:
+    """Key and value of the label by which a job says what `label` is for, None when it says nothing of it."""
+    labels = kueue_keys.labels_of(obj, lookup)
+    return (written_as(labels, label), str(labels[label])) if label in labels else None
 
 
-def queue_of(obj: Object, rules: Rules, managed_namespace: bool) -> str | None:
+def queue_of(obj: Object, lookup: Lookup, managed_namespace: bool) -> str | None:
     """The queue name that a job stands under, None when it is not managed."""
-    found = queue_label(obj, rules)
+    found = named_by(obj, lookup, QUEUE_LABEL)
     if found is not None:
         return found[1]
     return DEFAULT_QUEUE if managed_namespace else None
 
 
-def is_child(request: Request, obj: Object, kinds: Kinds, lookup: Lookup, rules: Rules) -> bool:
+def is_child(request: Request, obj: Object, kinds: Kinds, lookup: Lookup) -> bool:
     """Whether a managed job stands above the object: then that one waits and starts, and the child is left alone (D10).
 
     An owner reference is only a claim. It is believed when the owner is there with this UID. An owner that the caches
@@ -61,7 +63,7 @@ def is_child(request: Request, obj: Object, kinds: Kinds, lookup: Lookup, rules:
             return is_component(request.user_info)
         if found["metadata"].get("uid") != owner.get("uid"):
             return False
-        if queue_of(found, rules, request.managed_namespace) is not None:
+        if queue_of(found, lookup, request.managed_namespace) is not None:
             return True
         current = found
     return False

@@ -15,6 +15,9 @@ from queue_manager.webhook.tls import Tls
 EVERY = 60.0
 """Seconds between two looks; a registration that somebody took away is back after that."""
 
+SOON = 1.0
+"""Seconds after which a registration that has to say something else does so."""
+
 AFTER_FAILURE = 5.0
 SETTLE = 2.0
 """Seconds that API servers get to notice a new CA bundle before a certificate that needs it is served."""
@@ -26,16 +29,24 @@ Publish = Callable[[bytes], Awaitable[bool]]
 
 
 class Upkeep:
-    """The loop of one webhook process; any number of them may share a store."""
+    """The loop of one webhook process; any number of them may share a store. `wanted` answers what beside the bundle is
+    registered; when that changes it is published at once."""
 
     def __init__(
-        self, store: CertificateStore, names: Sequence[str], tls: Tls, publish: Publish | None, clock: Clock
+        self,
+        store: CertificateStore,
+        names: Sequence[str],
+        tls: Tls,
+        publish: Publish | None,
+        clock: Clock,
+        wanted: Callable[[], object] | None = None,
     ) -> None:
         self._store = store
         self._names = tuple(names)
         self._tls = tls
         self._publish = publish
         self._clock = clock
+        self._wanted = wanted
         self._authority = b""
 
     async def once(self) -> None:
@@ -58,10 +69,19 @@ class Upkeep:
     async def run(self) -> None:
         """Looks for ever; failures are logged and tried again soon."""
         while True:
+            published = self._wanted() if self._wanted else None
             try:
                 await self.once()
                 pause = EVERY
             except (ApiError, Conflict, OSError, ssl.SSLError) as error:
                 log.warning("the webhook's certificate or registration needs care", error=str(error))
                 pause = AFTER_FAILURE
-            await self._clock.sleep(pause)
+            await self._pause(pause, published)
+
+    async def _pause(self, seconds: float, published: object) -> None:
+        if self._wanted is None:
+            await self._clock.sleep(seconds)
+            return
+        until = self._clock.monotonic() + seconds
+        while self._clock.monotonic() < until and self._wanted() == published:
+            await self._clock.sleep(SOON)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from queue_manager.cluster.port import Object
 from queue_manager.config.names import check_name
 from queue_manager.config.problem import nearest_or_list
-from queue_manager.kinds.kind import PREFIX, PRIORITY_CLASS_LABEL, Kind, Lookup
+from queue_manager.kinds import kueue_keys
+from queue_manager.kinds.fields import written_as
+from queue_manager.kinds.kind import PREFIX, PRIORITY_CLASS_LABEL, QUEUE_LABEL, Kind, Lookup, Unresolvable
 from queue_manager.webhook.mutation import groups_value
 from queue_manager.webhook.review import Request, Verdict
 from queue_manager.webhook.rules import GROUPS_ANNOTATION, USER_ANNOTATION, Catalogue, Rules
-from queue_manager.webhook.scope import annotations_of, labels_of, queue_label, queue_of
+from queue_manager.webhook.scope import annotations_of, named_by, queue_of
 
 # Annotations whose value is a topology level or a list of them; the strict ones can't be met with an unknown one.
 _STRICT_LEVELS = tuple(
@@ -72,8 +75,8 @@ def validate_job(
     if old is None:
         return findings.verdict(Findings())
     known = _content(request, old, rules, lookup, check)
-    _queue_change(request, obj, old, kind, rules, findings)
-    _user_change(request, obj, old, rules, findings)
+    _queue_change(request, obj, old, kind, lookup, findings)
+    _user_change(request, obj, old, rules, lookup, findings)
     if kind.is_suspended(old) and not kind.is_suspended(obj) and kind.finished(old) is None:
         findings.warn(
             "spec.suspend", "a managed job starts by its admission: it is queued, and suspended again until then"
@@ -85,17 +88,19 @@ def _content(request: Request, obj: Object, rules: Rules, lookup: Lookup, check:
     """What is wrong with the object itself."""
     findings = Findings()
     catalogue = rules.catalogue()
-    _labels(request, obj, rules, catalogue, findings)
+    _labels(request, obj, lookup, catalogue, findings)
     for finding in check(obj, lookup):
         add = findings.refuse if finding.severity == "error" else findings.warn
         add(finding.field, finding.message)
     if catalogue is not None:
-        _levels(obj, catalogue, findings)
+        # What can't be read has been refused by now.
+        with suppress(Unresolvable):
+            _levels(kueue_keys.everywhere(obj, lookup), catalogue, findings)
     return findings
 
 
-def _labels(request: Request, obj: Object, rules: Rules, catalogue: Catalogue | None, findings: Findings) -> None:
-    named = queue_label(obj, rules)
+def _labels(request: Request, obj: Object, lookup: Lookup, catalogue: Catalogue | None, findings: Findings) -> None:
+    named = named_by(obj, lookup, QUEUE_LABEL)
     if named is not None:
         key, queue = named
         problem = check_name(queue)
@@ -105,15 +110,16 @@ def _labels(request: Request, obj: Object, rules: Rules, catalogue: Catalogue | 
             own = (name for namespace, name in catalogue.local_queues if namespace == request.namespace)
             hint = nearest_or_list(queue, {*own, *catalogue.queues}, "queue")
             findings.warn(_at("labels", key), f"there is no queue {queue!r}, the job waits until there is one; {hint}")
-    priority = labels_of(obj).get(PRIORITY_CLASS_LABEL)
-    if priority is None:
+    named = named_by(obj, lookup, PRIORITY_CLASS_LABEL)
+    if named is None:
         return
+    key, priority = named
     problem = check_name(priority)
     if problem:
-        findings.refuse(_at("labels", PRIORITY_CLASS_LABEL), problem)
+        findings.refuse(_at("labels", key), problem)
     elif catalogue is not None and priority not in catalogue.priority_classes:
         hint = nearest_or_list(priority, catalogue.priority_classes, "priority class")
-        findings.warn(_at("labels", PRIORITY_CLASS_LABEL), f"there is no priority class {priority!r}; {hint}")
+        findings.warn(_at("labels", key), f"there is no priority class {priority!r}; {hint}")
 
 
 def _knows_queue(catalogue: Catalogue, namespace: str, queue: str) -> bool:
@@ -128,7 +134,7 @@ def _levels(obj: Object, catalogue: Catalogue, findings: Findings) -> None:
                     continue
                 hint = nearest_or_list(level, catalogue.topology_levels, "topology")
                 add = findings.refuse if key in _STRICT_LEVELS else findings.warn
-                add(f"{where}[{key}]", f"{level!r} is no level of any topology; {hint}")
+                add(f"{where}[{written_as(given, key)}]", f"{level!r} is no level of any topology; {hint}")
 
 
 def _all_annotations(value: object, path: str = "") -> Iterator[tuple[str, dict[str, str]]]:
@@ -145,13 +151,13 @@ def _all_annotations(value: object, path: str = "") -> Iterator[tuple[str, dict[
             yield from _all_annotations(child, f"{path.removesuffix('.')}[{index}].")
 
 
-def _queue_change(request: Request, obj: Object, old: Object, kind: Kind, rules: Rules, findings: Findings) -> None:
-    before = queue_of(old, rules, request.managed_namespace)
-    after = queue_of(obj, rules, request.managed_namespace)
+def _queue_change(request: Request, obj: Object, old: Object, kind: Kind, lookup: Lookup, findings: Findings) -> None:
+    before = queue_of(old, lookup, request.managed_namespace)
+    after = queue_of(obj, lookup, request.managed_namespace)
     if before == after or kind.is_suspended(old) or kind.finished(old) is not None:
         return
-    label = queue_label(obj, rules) or queue_label(old, rules)
-    where = _at("labels", label[0] if label else rules.queue_labels[0])
+    label = named_by(obj, lookup, QUEUE_LABEL) or named_by(old, lookup, QUEUE_LABEL)
+    where = _at("labels", label[0] if label else QUEUE_LABEL)
     if before is None:
         findings.refuse(
             where, "a running job can't be put into a queue: suspend it first, it then waits for its admission"
@@ -163,14 +169,14 @@ def _queue_change(request: Request, obj: Object, old: Object, kind: Kind, rules:
         )
 
 
-def _user_change(request: Request, obj: Object, old: Object, rules: Rules, findings: Findings) -> None:
+def _user_change(request: Request, obj: Object, old: Object, rules: Rules, lookup: Lookup, findings: Findings) -> None:
     """Who a job runs for is told at its creation. A job that only now becomes managed was never looked at: it may carry
     no user but the one who makes it so."""
     if rules.may_name_users(request.user_info.username):
         return
     before, after = annotations_of(old), annotations_of(obj)
     own = {USER_ANNOTATION: request.user_info.username, GROUPS_ANNOTATION: groups_value(request.user_info.groups)}
-    unseen = queue_of(old, rules, request.managed_namespace) is None
+    unseen = queue_of(old, lookup, request.managed_namespace) is None
     for key in (USER_ANNOTATION, GROUPS_ANNOTATION):
         if unseen and after.get(key) not in (None, own[key]):
             findings.refuse(_at("annotations", key), "it says for whom the job runs and may only name yourself")

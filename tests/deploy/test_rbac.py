@@ -4,6 +4,7 @@ from itertools import product
 
 import pytest
 
+from queue_manager.controller.kueue_signs import SIGNS
 from queue_manager.controller.view import WATCHED, WATCHED_BY_WEBHOOK
 from tests.deploy.manifest import NAMESPACE, Call, rules_of
 
@@ -16,7 +17,7 @@ USER = "user-namespace"
 def watches(watched) -> list[Call]:
     """Lists and watches of these collections; a field selector on a name counts as that name."""
     calls = []
-    for resource, query in watched.items():
+    for resource, query in watched:
         name = query.field_selector.partition("metadata.name=")[2]
         calls += [Call(verb, resource.group, resource.plural, name=name) for verb in ("list", "watch")]
     return calls
@@ -25,7 +26,8 @@ def watches(watched) -> list[Call]:
 # What the code calls. Watches are read from the code; a write that is added there belongs here and into the manifest.
 CALLS = {
     CONTROLLER: [
-        *watches(WATCHED),
+        *watches(WATCHED.items()),
+        *watches(SIGNS),
         # controller/view.py read_snapshot
         Call("get", "", "configmaps", USER, "train-runtime-snapshot"),
         # controller/executor.py: writes of kinds, reading again, annotations, events
@@ -51,7 +53,8 @@ CALLS = {
     ],
     API: [],
     WEBHOOK: [
-        *watches(WATCHED_BY_WEBHOOK),
+        *watches(WATCHED_BY_WEBHOOK.items()),
+        *watches(SIGNS),
         # webhook/registration.py, webhook/certificate_stores.py; what they would create is in the manifest
         *(
             Call(verb, "admissionregistration.k8s.io", plural, "", REGISTRATION)
@@ -72,6 +75,7 @@ FORBIDDEN = {
         Call("create", "", "pods", USER),
         Call("delete", "trainer.kubeflow.org", "trainjobs", USER, "job"),
         Call("list", "apiextensions.k8s.io", "customresourcedefinitions"),
+        Call("list", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
         Call("patch", "coordination.k8s.io", "leases", NAMESPACE, "another"),
         Call("patch", "coordination.k8s.io", "leases", USER, LEASE),
         Call("patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "", REGISTRATION),
@@ -80,6 +84,7 @@ FORBIDDEN = {
     WEBHOOK: [
         Call("patch", "batch", "jobs", USER, "job"),
         Call("create", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+        Call("list", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
         Call("patch", "admissionregistration.k8s.io", "validatingwebhookconfigurations", "", "another"),
         Call("get", "", "secrets", NAMESPACE, "queue-manager-database"),
         Call("patch", "", "secrets", USER, CERTIFICATE),

@@ -19,6 +19,8 @@ PATIENCE = 40.0
 class LiveLookup:
     """Asks the API server each time."""
 
+    kueue_keys = False
+
     def __init__(self, client: Client) -> None:
         self.client = client
 

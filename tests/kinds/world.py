@@ -26,7 +26,10 @@ _serial = itertools.count(1)
 class World:
     """Objects by collection; it is the lookup of the kinds and takes their writes."""
 
-    def __init__(self, *objects: tuple[Resource, Object], schema: Object | None = None) -> None:
+    def __init__(
+        self, *objects: tuple[Resource, Object], schema: Object | None = None, kueue_keys: bool = False
+    ) -> None:
+        self.kueue_keys = kueue_keys
         self.objects: dict[tuple[Resource, str, str], Object] = {}
         self.train_job_schema = schema
         self.writes: list[Write] = []

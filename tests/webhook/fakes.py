@@ -45,7 +45,8 @@ KINDS = {
 class FakeLookup:
     """Objects by hand."""
 
-    def __init__(self, *objects: Object) -> None:
+    def __init__(self, *objects: Object, kueue_keys: bool = False) -> None:
+        self.kueue_keys = kueue_keys
         self._objects = {(o["kind"], o["metadata"].get("namespace", ""), o["metadata"]["name"]): o for o in objects}
 
     def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
@@ -110,10 +111,15 @@ CATALOGUE = Catalogue(
 )
 
 
-def decider(*objects: Object, check: Any = lambda obj, lookup: (), catalogue: Catalogue | None = CATALOGUE) -> Decider:
+def decider(
+    *objects: Object,
+    check: Any = lambda obj, lookup: (),
+    catalogue: Catalogue | None = CATALOGUE,
+    kueue_keys: bool = False,
+) -> Decider:
     """A decider over the fake kinds that knows CATALOGUE."""
     rules = Rules(frozenset({OURSELVES}), catalogue=lambda: catalogue)
-    return Decider(KINDS, FakeLookup(*objects), rules, check)
+    return Decider(KINDS, FakeLookup(*objects, kueue_keys=kueue_keys), rules, check)
 
 
 def patched(obj: Object, operations: list[Object]) -> Object:

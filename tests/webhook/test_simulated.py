@@ -34,6 +34,8 @@ NOW = datetime(2026, 11, 29, tzinfo=UTC)
 class DirectLookup:
     """Looks straight into the simulated API server's storage."""
 
+    kueue_keys = False
+
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._state = cluster.state
 
