@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from importlib.metadata import version
 
 from fastapi import APIRouter, FastAPI
 from prometheus_client import REGISTRY, CollectorRegistry
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware.gzip import GZipMiddleware
 
 from queue_manager.store.store import Store
@@ -39,6 +41,13 @@ def create_app(
     `registry` is what /metrics shows, `not_ready` says why the process is not ready yet ("" when it is). There is no
     authentication yet: whoever serves the application calls `require_loopback` with the address first.
     """
+    context = Context(store, now, patience)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await run_in_threadpool(context.close)
+
     app = FastAPI(
         title="Queue Manager",
         version=version("queue-manager"),
@@ -46,8 +55,9 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         responses=problems.RESPONSES,
+        lifespan=lifespan,
     )
-    app.state.context = Context(store, now, patience)
+    app.state.context = context
     app.state.registry = registry
     app.state.not_ready = not_ready
     problems.install(app)

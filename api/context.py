@@ -62,6 +62,10 @@ class Context:
         objects = from_stored(stored).objects
         return Loaded(revision, stored, objects, to_engine(objects, revision))
 
+    def close(self) -> None:
+        """Ends what runs beside the application; the store stays open."""
+        self.planner.close()
+
     def queue_names(self, queue: str = "", cohort: str = "") -> tuple[str, ...] | None:
         """Names of the queues that a filter means, None for all; 404 when there is no such queue or cohort.
 

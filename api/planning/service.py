@@ -16,7 +16,7 @@ from ..configuration.service import Proposal, Proposing
 from ..context import Context
 from ..problems import ProblemError
 from .effects import Effects
-from .worker import TooBusyError
+from .worker import TooBusyError, WorkerLostError
 
 
 def difference(context: Context, proposing: Proposing) -> Difference:
@@ -66,6 +66,13 @@ async def _effects(context: Context, proposal: Proposal) -> Effects:
     except TooBusyError:
         raise ProblemError(
             503, "Too many plans", "others are being worked out; try again", headers={"Retry-After": "5"}
+        ) from None
+    except WorkerLostError:
+        raise ProblemError(
+            503,
+            "Plan not worked out",
+            "the process that works it out was killed each time; see whether the server has memory enough",
+            headers={"Retry-After": "30"},
         ) from None
 
 

@@ -8,10 +8,12 @@ import multiprocessing
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
+from multiprocessing.connection import Connection
+from typing import NamedTuple
 
 from sqlalchemy import Engine
 
@@ -34,67 +36,137 @@ class TooBusyError(Exception):
     """Too many plans are being worked out."""
 
 
+class WorkerLostError(Exception):
+    """The process was killed at each try, or the server stops."""
+
+
+class _Task(NamedTuple):
+    before: Sequence[ConfigObject]
+    after: Sequence[ConfigObject]
+    revision: int
+    now: datetime
+
+
 class Planner:
-    """One process, started when the first plan is asked for. `engine` says which database it reads."""
+    """One process, started when the first plan is asked for, and one thread that talks to it, so plans are worked out
+    one after the other. `engine` says which database it reads."""
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self._url = engine.url.render_as_string(hide_password=False)
+        self._thread = ThreadPoolExecutor(1, "plans")
         self._lock = threading.Lock()
-        self._pool: ProcessPoolExecutor | None = None
+        self._worker: _Worker | None = None
         self._open = 0
+        self._closed = False
 
     async def effects(
         self, before: Sequence[ConfigObject], after: Sequence[ConfigObject], revision: int, now: datetime
     ) -> Effects:
         """What happens to the live state when the objects `after` take the place of those `before` (of `revision`)."""
-        if self._open >= AT_ONCE:
-            raise TooBusyError
-        self._open += 1
-        try:
-            try:
-                return await self._submit(before, after, revision, now)
-            except BrokenProcessPool:  # it was killed: a new one tries once more
-                self._drop()
-                return await self._submit(before, after, revision, now)
-        finally:
+        with self._lock:
+            if self._closed:
+                raise WorkerLostError
+            if self._open >= AT_ONCE:
+                raise TooBusyError
+            self._open += 1
+            asked = self._thread.submit(self._ask, _Task(before, after, revision, now))
+        asked.add_done_callback(self._answered)  # not before: who gave up still keeps the process busy
+        return await asyncio.wrap_future(asked)
+
+    def _answered(self, _asked: Future[Effects]) -> None:
+        with self._lock:
             self._open -= 1
 
-    def _submit(
-        self, before: Sequence[ConfigObject], after: Sequence[ConfigObject], revision: int, now: datetime
-    ) -> asyncio.Future[Effects]:
-        with self._lock:
-            if self._pool is None:
-                context = multiprocessing.get_context("spawn")
-                url = self._engine.url.render_as_string(hide_password=False)
-                self._pool = ProcessPoolExecutor(
-                    1, context, initializer=_begin, initargs=(url,), max_tasks_per_child=TASKS
-                )
-            return asyncio.wrap_future(self._pool.submit(_work, before, after, revision, now))
+    def _ask(self, task: _Task) -> Effects:
+        for _ in range(2):
+            worker = self._ready()
+            try:
+                answer = worker.ask(task)
+            except (EOFError, OSError):  # it was killed: a new one tries once more
+                worker.end()
+                continue
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        raise WorkerLostError
 
-    def _drop(self) -> None:
+    def _ready(self) -> _Worker:
         with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(wait=False, cancel_futures=True)
+            if self._closed:
+                raise WorkerLostError
+            if self._worker is not None and (self._worker.asked >= TASKS or not self._worker.alive()):
+                self._worker.end()
+                self._worker = None
+            if self._worker is None:
+                self._worker = _Worker(self._url)
+            return self._worker
 
     def processes(self) -> list[int]:
         """Process ids of those that are running."""
         with self._lock:
-            return [] if self._pool is None else sorted(self._pool._processes)
+            return [self._worker.pid] if self._worker is not None and self._worker.alive() else []
 
     def close(self) -> None:
-        """Ends the process."""
-        self._drop()
+        """Ends the process, whatever it works at; it changes nothing, so nothing is lost."""
+        with self._lock:
+            self._closed = True
+            if self._worker is not None:
+                self._worker.end()
+        self._thread.shutdown()
 
 
-_stores: list[Store] = []
+class _Worker:
+    """The process as seen from the server. `asked` counts what it was given to do."""
+
+    def __init__(self, url: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, url), name="plans", daemon=True)
+        self._process.start()
+        theirs.close()  # so that its end is the end of what can be read
+        self.asked = 0
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid or 0
+
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def ask(self, task: _Task) -> Effects | Exception:
+        """What it answers; raises EOFError or OSError when the process has ended."""
+        self.asked += 1
+        self._connection.send(task)
+        answer: Effects | Exception = self._connection.recv()
+        return answer
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join()
 
 
-def _begin(url: str) -> None:
+def _serve(connection: Connection, url: str) -> None:
     os.nice(NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started us, who ends us in order
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _stores[:] = [Store(make_engine(url))]
+    store = Store(make_engine(url))
+    while True:
+        try:
+            task = connection.recv()
+        except EOFError:
+            return
+        try:
+            connection.send(_work(store, task))
+        except Exception as error:
+            _tell(connection, error)
+
+
+def _tell(connection: Connection, error: Exception) -> None:
+    error.add_note(traceback.format_exc())
+    try:
+        connection.send(error)
+    except Exception:  # not every exception can be sent
+        connection.send(RuntimeError(traceback.format_exc()))
 
 
 def _end_with_parent() -> None:
@@ -105,10 +177,10 @@ def _end_with_parent() -> None:
         os._exit(0)
 
 
-def _work(before: Sequence[ConfigObject], after: Sequence[ConfigObject], revision: int, now: datetime) -> Effects:
+def _work(store: Store, task: _Task) -> Effects:
     gc.disable()  # nothing of a plan is garbage before its end, and looking for some takes as long as the plan
     try:
-        return work_out(_stores[0], before, after, revision, now)
+        return work_out(store, *task)
     finally:
         gc.enable()
 

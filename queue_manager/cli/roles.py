@@ -62,8 +62,8 @@ def listen_on(host: str, port: int) -> socket.socket:
 
 
 async def serve_http(app: ASGIApp, listening: socket.socket) -> None:
-    """Serves an application until cancelled, then finishes what it has begun (3 s at most)."""
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=3)
+    """Serves an application until cancelled, then finishes what it has begun (3 s at most), and its lifespan."""
+    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=3)
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:

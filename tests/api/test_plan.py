@@ -14,18 +14,12 @@ from starlette.testclient import TestClient
 
 from api.planning.effects import Effects
 from api.planning.worker import Planner, work_out
-from queue_manager.config.export import export
-from queue_manager.config.parse import parse_objects
 from queue_manager.store.records import Change, ConfigObject
 from queue_manager.store.store import Store
-from tests.api.world import SMALL, commit, configure, document, job, queue, running
+from tests.api.world import SMALL, commit, configure, document, job, queue, running, text
 
 CONFIG = "/api/v1/config"
 EFFECTS = ("overQuota", "preemptible", "wouldStop", "wouldStart", "neverStart")
-
-
-def text(*documents: dict[str, Any]) -> str:
-    return export(parse_objects(documents).objects)
 
 
 def plan(client: TestClient, *documents: dict[str, Any], **query: Any) -> dict[str, Any]:
@@ -49,6 +43,9 @@ class InProcess:
         self, before: Sequence[ConfigObject], after: Sequence[ConfigObject], revision: int, now: datetime
     ) -> Effects:
         return work_out(self._store, before, after, revision, now)
+
+    def close(self) -> None:
+        """Nothing to end."""
 
 
 @pytest.fixture

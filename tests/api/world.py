@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from queue_manager.config.compiled import stored_objects
+from queue_manager.config.export import export
 from queue_manager.config.parse import parse_objects
 from queue_manager.config.validate import validate
 from queue_manager.engine.configuration import Cell
@@ -57,6 +58,11 @@ SMALL = [
     document("PriorityClass", "high", {"value": 100}),
 ]
 """company{research{nlp 64, vision 32}, ranking 32} GPUs."""
+
+
+def text(*documents: dict[str, Any]) -> str:
+    """Configuration objects as people write them."""
+    return export(parse_objects(documents).objects)
 
 
 def configure(store: Store, documents: Sequence[dict[str, Any]] = SMALL) -> None:
