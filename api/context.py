@@ -13,7 +13,6 @@ from fastapi import Depends, Request
 from queue_manager.config.compiled import Compiled, from_stored, to_engine
 from queue_manager.config.models import ConfigObject
 from queue_manager.store import records
-from queue_manager.store.configurations import current_revision
 from queue_manager.store.store import Store
 
 from .planning.worker import Planner
@@ -54,8 +53,7 @@ class Context:
 
     def revision(self) -> int:
         """Number of the newest revision; asked at every request, so without the revision's diff."""
-        with self.store.engine.connect() as connection:
-            return current_revision(connection)
+        return self.store.current_revision()
 
     def _load(self) -> Loaded:
         revision, stored = self.store.load_configuration()

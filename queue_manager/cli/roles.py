@@ -125,34 +125,47 @@ class ConfigurationWatch:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.compiled: Compiled | None = None
+        self._reading = asyncio.Lock()
+        self._begun = 0
 
     async def run(self) -> None:
         """Follows changes until cancelled."""
-        await self._read()
+        await self._look()
         async for channel in listen(self._store):
             if channel == "queue_manager_configuration":
+                await self._look()
+
+    async def _look(self) -> None:
+        """Knows afterwards what was in force when it was called. One reads for all who wait: a look that begins after
+        they have called serves them, too."""
+        begun = self._begun
+        async with self._reading:
+            if self._begun == begun:
+                self._begun += 1
                 await self._read()
 
-    async def _read(self) -> bool:
-        """Whether there was a newer revision than the one known."""
+    async def _read(self) -> None:
+        """The number first: who asks for what isn't there must not cost the whole configuration each time."""
+        if self.compiled is not None:
+            newest = await asyncio.to_thread(self._store.current_revision)
+            if newest <= self.compiled.configuration.revision:
+                return
         revision, objects = await asyncio.to_thread(self._store.load_configuration)
-        if self.compiled is not None and revision <= self.compiled.configuration.revision:
-            return False
-        self.compiled = compile_objects(objects, revision)
-        return True
+        self.compiled = await asyncio.to_thread(compile_objects, objects, revision)
 
     def kueue_labels(self) -> str:
         """`Settings.kueueLabels`; Kueue's are left alone while the configuration can't be read."""
         return self.compiled.settings.kueue_labels if self.compiled is not None else "off"
 
     async def catch_up(self) -> bool:
-        """Reads a newer revision that no notification has told of yet; whether there was one. What is known stays while
-        the database can't be read."""
+        """Reads a newer revision that no notification has told of yet; whether more is known now than when it was
+        called. What is known stays while the database can't be read."""
+        known = self.compiled
         try:
-            return await self._read()
+            await self._look()
         except SQLAlchemyError as error:
             log.warning("configuration not read anew", error=str(error))
-            return False
+        return self.compiled is not known
 
     def catalogue(self) -> Catalogue | None:
         """Names that exist, for admission decisions; None while the configuration can't be read."""

@@ -201,6 +201,11 @@ class Store:
 
     # --- configuration --------------------------------------------------------------------------------------------
 
+    def current_revision(self) -> int:
+        """Number of the newest revision, 0 when there is none; without its objects and its diff."""
+        with self._reading() as connection:
+            return configurations.current_revision(connection)
+
     def load_configuration(self) -> tuple[int, list[ConfigObject]]:
         """The newest revision (0 when there is none) and its objects, by kind, namespace and name."""
         with self._reading() as connection:
