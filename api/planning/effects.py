@@ -6,14 +6,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from queue_manager.config.compiled import Compiled
-from queue_manager.controller.plan_changes import HOPELESS
-from queue_manager.controller.times import to_microseconds
 from queue_manager.engine.configuration import Preemption
-from queue_manager.engine.decision import BlockerType, Plan, Reason, Waiting
+from queue_manager.engine.decision import HOPELESS, BlockerType, Plan, Reason, Waiting
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.resize import owner_uid
 from queue_manager.store import codec
 from queue_manager.store.records import State, WorkloadRow
+from queue_manager.store.times import to_microseconds
 
 from .live import Live, add_nodes, engine_of, tell, under, waits
 from .standing import over_quota, preemptible

@@ -7,18 +7,23 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from queue_manager.config.compiled import Compiled
-from queue_manager.controller.asked import workload_of
-from queue_manager.controller.intake import UNKNOWN_QUEUE
-from queue_manager.controller.times import to_microseconds
 from queue_manager.engine.configuration import History, Node
 from queue_manager.engine.engine import Engine
-from queue_manager.engine.selectors import meets_all
 from queue_manager.engine.workload import Taint, Workload
+from queue_manager.kinds.kind import PRIORITY_CLASS_LABEL, QUEUE_LABEL
+from queue_manager.store.asked import workload_of
+from queue_manager.store.readings import (
+    UNKNOWN_PRIORITY_CLASS,
+    UNKNOWN_QUEUE,
+    own_class,
+    resolve_queue,
+    with_priority_class,
+)
 from queue_manager.store.records import CHARGED, NodeRow, State, WorkloadRow
 from queue_manager.store.store import Store
+from queue_manager.store.times import to_microseconds
 from queue_manager.store.wishes import PENDING_EVALUATION
 
-UNKNOWN_PRIORITY_CLASS = "UnknownPriorityClass"
 NAMESPACES = "namespaces"
 """Fact: namespace -> labels, as the leader last saw them."""
 
@@ -109,31 +114,18 @@ def under(compiled: Compiled, before: Compiled, live: Live) -> list[WorkloadRow]
 
 
 def _read_again(row: WorkloadRow, compiled: Compiled, before: Compiled, live: Live) -> WorkloadRow:
-    queue = _queue_of(row, compiled, live)
-    if queue != _queue_of(row, before, live):
-        reason = PENDING_EVALUATION if queue else UNKNOWN_QUEUE
+    queue, problem = _queue_of(row, compiled, live)
+    if queue != _queue_of(row, before, live)[0]:
+        reason = UNKNOWN_QUEUE if problem else PENDING_EVALUATION
         row = replace(row, queue=queue, reason=reason if row.state is State.WAITING else row.reason)
-    known, now = before.priority_classes.get(row.priority_class), compiled.priority_classes.get(row.priority_class)
-    if known == now:
+    name = own_class(row)
+    if before.priority_classes.get(name) == compiled.priority_classes.get(name):
         return row
-    if now is None:
-        state = State.HELD if row.state is State.WAITING else row.state
-        return replace(row, state=state, reason=UNKNOWN_PRIORITY_CLASS)
-    freed = row.state is State.HELD and row.reason == UNKNOWN_PRIORITY_CLASS
-    return replace(
-        row,
-        priority=now.value,
-        may_preempt=now.may_preempt,
-        preemptible=now.preemptible,
-        state=State.WAITING if freed else row.state,
-        reason=PENDING_EVALUATION if freed else row.reason,
-    )
+    if row.state is State.HELD and row.reason == UNKNOWN_PRIORITY_CLASS:
+        row = replace(row, state=State.WAITING, reason=PENDING_EVALUATION)
+    again = with_priority_class(row, compiled, name, PRIORITY_CLASS_LABEL)
+    return again if row.state is State.WAITING else replace(again, state=row.state, reason=row.reason)
 
 
-def _queue_of(row: WorkloadRow, compiled: Compiled, live: Live) -> str:
-    local = compiled.configuration.local_queues.get(f"{row.namespace}/{row.local_queue}")
-    if local is not None:
-        return local.queue
-    queue = compiled.configuration.queues.get(row.local_queue)
-    selector = queue.namespace_selector if queue is not None else None
-    return row.local_queue if selector is not None and meets_all(selector, live.labels_of(row.namespace)) else ""
+def _queue_of(row: WorkloadRow, compiled: Compiled, live: Live) -> tuple[str, str]:
+    return resolve_queue(compiled, row.namespace, live.labels_of(row.namespace), row.local_queue, QUEUE_LABEL)

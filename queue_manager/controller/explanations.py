@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from queue_manager.config.human import moment as at
-from queue_manager.controller.times import from_microseconds
 from queue_manager.engine.decision import Blocker, BlockerType, Waiting
 from queue_manager.engine.resize import owner_uid
 from queue_manager.store.records import WorkloadRow
+from queue_manager.store.times import from_microseconds
 
 
 def explanation_of(

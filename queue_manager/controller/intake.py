@@ -11,11 +11,10 @@ from queue_manager.cluster.clock import parse_rfc3339
 from queue_manager.cluster.port import NAMESPACES, PRIORITY_CLASSES, Object
 from queue_manager.config.compiled import Compiled
 from queue_manager.controller.pod_priority import PodPriority, with_priorities
-from queue_manager.engine.selectors import meets_all
 from queue_manager.engine.workload import DisruptionMode, PodGroup
 from queue_manager.kinds import kueue_keys
 from queue_manager.kinds.annotations import disruption_mode, max_run_time
-from queue_manager.kinds.fields import written_as
+from queue_manager.kinds.fields import identity, written_as
 from queue_manager.kinds.kind import (
     MANAGED_LABEL,
     PREFIX,
@@ -28,11 +27,11 @@ from queue_manager.kinds.kind import (
 )
 from queue_manager.kinds.kubernetes_groups import Covering, noted, remembered, with_groups
 from queue_manager.kinds.scheduling import SIZE
+from queue_manager.store.readings import KUBERNETES_CLASS, UNKNOWN_QUEUE, resolve_queue, with_priority_class
 from queue_manager.store.records import State, WorkloadRow
 from queue_manager.store.wishes import PENDING_EVALUATION, STICKY_HOLDS
 
 DEFAULT_LOCAL_QUEUE = "default"
-UNKNOWN_QUEUE = "UnknownQueue"
 GANG_SIZE_CHANGED = "GangSizeChanged"
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -79,7 +78,9 @@ class Intake:
         labels, annotations = kueue_keys.labels_of(obj, self.lookup), meta.get("annotations") or {}
         local_queue = str(labels.get(QUEUE_LABEL) or DEFAULT_LOCAL_QUEUE)
         namespace = meta.get("namespace", "")
-        queue, problem = self.resolve_queue(namespace, local_queue, written_as(labels, QUEUE_LABEL))
+        queue, problem = resolve_queue(
+            self.compiled(), namespace, self.namespace_labels(namespace), local_queue, written_as(labels, QUEUE_LABEL)
+        )
         row = WorkloadRow(
             uid=meta["uid"],
             kind=kind.resource.kind,
@@ -124,39 +125,11 @@ class Intake:
             return covering
         return replace(covering, group=replace(covering.group, level=""))
 
-    def resolve_queue(self, namespace: str, local_queue: str, label: str = QUEUE_LABEL) -> tuple[str, str]:
-        """(queue, "") or ("", what is wrong with the label and what would be right)."""
-        compiled = self.compiled()
-        local = compiled.configuration.local_queues.get(f"{namespace}/{local_queue}")
-        if local is not None:
-            return local.queue, ""
-        queue = compiled.configuration.queues.get(local_queue)
-        if queue is None:
-            return "", (
-                f'metadata.labels["{label}"]: there is no local queue "{local_queue}" in namespace "{namespace}"'
-                f" and no queue of that name"
-            )
-        selector = queue.namespace_selector
-        if selector is None or not meets_all(selector, self.namespace_labels(namespace)):
-            return "", f'metadata.labels["{label}"]: namespace "{namespace}" may not use queue "{local_queue}"'
-        return queue.name, ""
-
     def _with_priority(self, row: WorkloadRow, labels: Mapping[str, str], pod_priority_class: str) -> WorkloadRow:
         """Priority from the job's label, else from the pods' priority class (workloads.md D9)."""
         name = str(labels.get(PRIORITY_CLASS_LABEL, ""))
-        found = self.compiled().priority_classes.get(name)
-        if found is not None:
-            return replace(
-                row,
-                priority=found.value,
-                priority_class=name,
-                may_preempt=found.may_preempt,
-                preemptible=found.preemptible,
-            )
         if name:
-            label = written_as(labels, PRIORITY_CLASS_LABEL)
-            message = f'metadata.labels["{label}"]: there is no priority class "{name}"'
-            return replace(row, state=State.HELD, reason="UnknownPriorityClass", message=message, priority_class=name)
+            return with_priority_class(row, self.compiled(), name, written_as(labels, PRIORITY_CLASS_LABEL))
         pods = self.lookup.get(PRIORITY_CLASSES, "", pod_priority_class) if pod_priority_class else None
         if pods is None:
             return row
@@ -165,6 +138,7 @@ class Intake:
             priority=int(pods.get("value", 0)),
             priority_class=pod_priority_class,
             may_preempt=pods.get("preemptionPolicy") != "Never",
+            inputs={**row.inputs, KUBERNETES_CLASS + pod_priority_class: identity(pods)},
         )
 
 

@@ -19,7 +19,6 @@ from queue_manager.controller.coming_back import come_back
 from queue_manager.controller.lifecycle import deactivate
 from queue_manager.controller.node_health import Ailment, closed
 from queue_manager.controller.picture import Picture
-from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.transitions import NODES_RECOVERED, Facts, annotate, drain, event
 from queue_manager.engine.configuration import HOSTNAME
 from queue_manager.engine.decision import Admission, PodSetAssignment
@@ -28,6 +27,7 @@ from queue_manager.engine.workload import PodSet, Toleration
 from queue_manager.kinds.pins import place_of
 from queue_manager.store.deadlines import replaced_by
 from queue_manager.store.records import Change, State, WorkloadRow
+from queue_manager.store.times import to_microseconds
 
 NODE_FAILURES = "NodeFailures"
 """Cause of an eviction, as in Kueue."""

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from queue_manager.cluster.cache import controller_of
 from queue_manager.cluster.port import JOB_SETS, JOBS, NODES, PODS, Object
 from queue_manager.config.compiled import Compiled, compile_objects
-from queue_manager.controller.asked import workload_of
 from queue_manager.controller.drain import unsettled
 from queue_manager.controller.intake import Intake
 from queue_manager.controller.kubernetes_groups import Disrupted, KubernetesGroups
@@ -26,6 +25,7 @@ from queue_manager.kinds.gates import TOPOLOGY_GATE
 from queue_manager.kinds.kind import Kind, Placement, PodPlacement
 from queue_manager.kinds.plain_shapes import SHAPE
 from queue_manager.kinds.registry import KINDS
+from queue_manager.store.asked import workload_of
 from queue_manager.store.deadlines import STARTED
 from queue_manager.store.records import CHARGED, ENDED, NodeRow, State, WorkloadRow
 

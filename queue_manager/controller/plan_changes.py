@@ -9,12 +9,9 @@ from queue_manager.controller.explanations import explanation_of
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.resizing import is_elastic, resize, resize_waits
 from queue_manager.controller.transitions import Facts, admit, annotate, event, evict
-from queue_manager.engine.decision import Eviction, Plan, Reason, Waiting
+from queue_manager.engine.decision import HOPELESS, Eviction, Plan, Reason, Waiting
 from queue_manager.engine.resize import owner_uid
 from queue_manager.store.records import Change, State, WorkloadRow
-
-HOPELESS = frozenset({Reason.EXCEEDS_MAX_QUOTA, Reason.NO_MATCHING_FLAVOR, Reason.MISCONFIGURED, Reason.INACTIVE})
-"""Reasons that no end of another job will change: somebody has to do something, so an event says so."""
 
 
 def changes_of(plan: Plan, picture: Picture, now: datetime) -> list[Change]:
@@ -45,5 +42,6 @@ def _waits(row: WorkloadRow, waiting: Waiting, picture: Picture, now: datetime) 
     fresh = replace(row, reason=waiting.reason.value, message=row.message if keeps else waiting.message)
     outbox = [annotate(fresh)] if row.reason != fresh.reason or row.message != fresh.message else []
     if row.reason != fresh.reason and waiting.reason in HOPELESS:
+        # Somebody has to do something.
         outbox.append(event(fresh, "Waiting", fresh.message, warning=True))
     return Change(row=fresh, outbox=tuple(outbox), explanation=explanation_of(waiting, row, picture.rows, now))

@@ -9,9 +9,9 @@ from queue_manager.cluster.clock import Clock
 from queue_manager.controller.explanations import explanation_of
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.resizing import is_elastic, lacks
-from queue_manager.controller.times import to_microseconds
 from queue_manager.engine.resize import owner_uid
 from queue_manager.store.records import Change, State, WorkloadRow
+from queue_manager.store.times import to_microseconds
 
 EVERY = 2.0
 """Seconds between two looks, and only if something happened since."""

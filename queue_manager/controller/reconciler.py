@@ -28,7 +28,6 @@ from queue_manager.controller.pod_priority import warning
 from queue_manager.controller.reports import Reports
 from queue_manager.controller.resizing import Resizing, by_name, is_elastic
 from queue_manager.controller.rows import pod_priorities
-from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.transitions import (
     Facts,
     admit,
@@ -48,6 +47,7 @@ from queue_manager.kinds.kind import Done, Kind, Unresolvable
 from queue_manager.kinds.registry import managed_ancestor
 from queue_manager.store.deadlines import STARTED, open_checks
 from queue_manager.store.records import CHARGED, ENDED, Change, OutboxEntry, State, WorkloadRow
+from queue_manager.store.times import to_microseconds
 
 log = structlog.get_logger(__name__)
 

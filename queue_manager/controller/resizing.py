@@ -9,7 +9,6 @@ from datetime import datetime
 from queue_manager.cluster.port import PODS, Object
 from queue_manager.controller.intake import with_reclaimed
 from queue_manager.controller.picture import Picture
-from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.transitions import annotate, charged, describe_pods, entries, event, loans
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Admission, Waiting
@@ -19,6 +18,7 @@ from queue_manager.kinds.gates import let_through
 from queue_manager.kinds.kind import Kind, Unresolvable
 from queue_manager.store.deadlines import STARTED
 from queue_manager.store.records import Change, LedgerEntry, LedgerState, WorkloadRow
+from queue_manager.store.times import to_microseconds
 
 RESIZED = "Resized"
 

@@ -34,7 +34,6 @@ from queue_manager.controller.reports import Reports
 from queue_manager.controller.seats import Seats
 from queue_manager.controller.settling import Settling
 from queue_manager.controller.stored_nodes import StoredNodes
-from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.transitions import sync
 from queue_manager.controller.view import ClusterView
 from queue_manager.engine.configuration import History
@@ -42,6 +41,7 @@ from queue_manager.engine.decision import Plan
 from queue_manager.store.deadlines import STARTED
 from queue_manager.store.records import Committed, OutboxEntry, StaleConfiguration, State
 from queue_manager.store.store import Store
+from queue_manager.store.times import to_microseconds
 
 log = structlog.get_logger(__name__)
 

@@ -28,6 +28,10 @@ class Reason(StrEnum):
     LIMIT_REACHED = "LimitReached"
 
 
+HOPELESS = frozenset({Reason.EXCEEDS_MAX_QUOTA, Reason.NO_MATCHING_FLAVOR, Reason.MISCONFIGURED, Reason.INACTIVE})
+"""Reasons that no end of another workload takes away."""
+
+
 class BlockerType(StrEnum):
     """What stands in the way."""
 

@@ -14,11 +14,12 @@ from starlette.testclient import TestClient
 
 from api.planning.effects import Effects
 from api.planning.worker import Planner, work_out
-from queue_manager.store.records import Change, ConfigObject
+from queue_manager.store.records import Change, ConfigObject, State
 from queue_manager.store.store import Store
 from tests.api.world import SMALL, commit, configure, document, job, queue, running, text
 
 CONFIG = "/api/v1/config"
+UNKNOWN_CLASS = {"state": State.HELD, "reason": "UnknownPriorityClass"}
 EFFECTS = ("overQuota", "preemptible", "wouldStop", "wouldStart", "neverStart")
 
 
@@ -111,6 +112,32 @@ def test_jobs_of_a_local_queue_that_points_elsewhere(live: TestClient, store: St
     commit(store, waits)
     planned = plan(live, queue("ranking", "company", 32), other)
     assert planned["wouldStart"] == ["team-ranking/more"]
+
+
+def test_a_class_of_ours_is_nothing_to_who_has_its_priority_from_kubernetes_class_of_that_name(
+    live: TestClient, store: Store
+):
+    theirs = {"priority_class": "urgent", "inputs": {"PriorityClass/urgent": "uid-urgent/1"}}
+    commit(store, Change(row=job("theirs", "ranking", 2, age=5, **theirs)))
+    ours, opened = document("PriorityClass", "urgent", {"value": 100}), queue("ranking", "", 16)
+    assert effects(plan(live, ours, opened)) == {"wouldStart": ["team-ranking/more"]}
+    commit(store, Change(row=job("ours", "ranking", 2, age=4, priority_class="urgent", **UNKNOWN_CLASS)))
+    assert effects(plan(live, ours, opened)) == {"wouldStart": ["team-ranking/ours"]}
+
+
+def test_who_loses_its_priority_class_never_starts_unless_a_person_holds_it_anyway(live: TestClient, store: Store):
+    held = {"state": State.HELD, "reason": "HeldByOperator"}
+    commit(
+        store,
+        Change(row=job("named", "ranking", 1, age=5, priority_class="high", priority=100)),
+        Change(row=job("held", "ranking", 1, age=4, priority_class="high", priority=100, **held)),
+    )
+    everything = [each for each in SMALL if each["metadata"]["name"] != "ranking"]
+    opened = queue("ranking", "company", 32)
+    live.put(CONFIG, content=text(*everything, opened), params={"owner": "team"})
+    without = [each for each in everything if each["kind"] != "PriorityClass"]
+    planned = plan(live, *without, opened, owner="team", prune=True)
+    assert effects(planned) == {"neverStart": ["team-ranking/named"]}
 
 
 def test_a_selector_of_namespaces_is_no_obstacle_where_their_labels_are_not_known(live: TestClient):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 from queue_manager.cluster.port import Object
-from queue_manager.controller.times import to_microseconds
 from queue_manager.engine.history import UNIT_BITS
 from queue_manager.store.records import State
 from queue_manager.store.store import Store
+from queue_manager.store.times import to_microseconds
 from tests.controller.world import CONFIGURATION, World, train_job
 
 QUEUE = CONFIGURATION.split("---\n")[2]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from queue_manager.cluster.port import EVENTS, JOBS, PRIORITY_CLASSES, Object
+from queue_manager.config.compiled import compile_objects
 from queue_manager.config.models import API_VERSION
+from queue_manager.store.asked import workload_of
 from queue_manager.store.records import State
 from queue_manager.store.store import Store
 from tests.controller.world import World, batch_job
@@ -88,3 +90,22 @@ async def test_pods_without_a_class_have_the_global_default(store: Store) -> Non
         await world.submit(job("a"), JOBS)
         row = await world.until_state("a", State.RUNNING)
         assert row.pod_groups[0].pod_sets[0].pod_priority == 77
+
+
+async def test_a_class_of_ours_protects_nobody_whose_priority_is_from_kubernetes_class_of_that_name(
+    store: Store,
+) -> None:
+    async with World(store) as world:
+        world.configure(
+            f"apiVersion: {API_VERSION}\nkind: PriorityClass\nmetadata: {{name: training}}\n"
+            "spec: {value: 5, minRunTime: 10h}\n"
+        )
+        await prepared(world)
+        await world.submit(job("theirs", "training"), JOBS)
+        labelled = job("ours")
+        labelled["metadata"]["labels"]["queue-manager.io/priority-class"] = "training"
+        await world.submit(labelled, JOBS)
+        theirs, ours = [await world.until_state(name, State.RUNNING) for name in ("theirs", "ours")]
+        assert (theirs.priority, ours.priority) == (10, 5)
+        compiled = compile_objects(store.load_configuration()[1])
+        assert [workload_of(row, compiled, {}).min_run_time for row in (theirs, ours)] == [0, 10 * 3600 * 10**6]

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from queue_manager.config.compiled import Compiled
-from queue_manager.controller.times import to_microseconds
 from queue_manager.engine.workload import Workload
+from queue_manager.store.readings import own_class
 from queue_manager.store.records import WorkloadRow
+from queue_manager.store.times import to_microseconds
 
 
 def workload_of(
     row: WorkloadRow, compiled: Compiled, namespace_labels: Mapping[str, str], checkpointed_at: int = 0
 ) -> Workload:
     """A row with what its priority class says now. `checkpointed_at` (microseconds) is told by its object alone."""
-    priority_class = compiled.priority_classes.get(row.priority_class)
+    priority_class = compiled.priority_classes.get(own_class(row))
     return Workload(
         uid=row.uid,
         namespace=row.namespace,
