@@ -99,12 +99,7 @@ class Intake:
             row = replace(row, max_run_time=max_run_time(kueue_keys.of_job(obj, self.lookup)))
             resolved = with_disruption(kind.resolve(obj, self.lookup), disruption_mode(obj))
         except Unresolvable as problem_of_object:
-            message = (
-                f"{problem_of_object.field}: {problem_of_object.message}"
-                if problem_of_object.field
-                else problem_of_object.message
-            )
-            held = replace(row, state=State.HELD, reason=problem_of_object.reason, message=message)
+            held = replace(row, state=State.HELD, reason=problem_of_object.reason, message=problem_of_object.told)
             return Reading(self._with_priority(held, labels, ""))
         found = [self._with_known_level(covering) for covering in self.pod_groups(obj, kind)]
         groups, preempting = with_priorities(resolved.pod_groups, resolved.pod_priority_classes, self.lookup)

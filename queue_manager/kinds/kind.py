@@ -56,6 +56,11 @@ class Unresolvable(Exception):
         self.field = field
         self.message = message
 
+    @property
+    def told(self) -> str:
+        """The message, with the field before it where it does not name it itself."""
+        return self.message if not self.field or self.field in self.message else f"{self.field}: {self.message}"
+
 
 class PlacementLost(Unresolvable):
     """What we wrote is not there any more. `repair` is the step after which the placement is written again; taken once,

@@ -75,11 +75,22 @@ def runtime(name: str, *jobs: Object, annotations: Mapping[str, str] | None = No
     }
 
 
-def job_set(name: str, queue: str, *jobs: Object, labels: Mapping[str, str] | None = None, **spec: Any) -> Object:
+def job_set(
+    name: str,
+    queue: str,
+    *jobs: Object,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Object:
     """A JobSet of these replicated jobs."""
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": {"name": name, "labels": {"queue-manager.io/queue": queue, **(labels or {})}},
+        "metadata": {
+            "name": name,
+            "labels": {"queue-manager.io/queue": queue, **(labels or {})},
+            "annotations": dict(annotations or {}),
+        },
         "spec": {"replicatedJobs": list(jobs), **spec},
     }

@@ -223,15 +223,18 @@ def limit(product: Product, namespace: str, name: str, scheduling: Object, *jobs
     if spec:
         product.client.patch(RUNTIME, name, {"spec": spec})
     product.client.create(train_job(name, "team", nodes=2, runtime=name), namespace)
-    row = product.wait_state(namespace, name, State.HELD)
-    stored = product.client.wait_object(
-        TRAIN_JOB,
-        name,
-        namespace,
-        lambda obj: obj["metadata"]["annotations"].get("queue-manager.io/message") == row.message,
-    )
-    assert stored["spec"]["suspend"] is True
-    return {"reason": row.reason, "message": row.message}
+    product.wait_state(namespace, name, State.HELD)
+
+    def told() -> Object | None:
+        row = product.row(namespace, name)
+        stored = product.client.get(TRAIN_JOB, name, namespace)
+        says = stored["metadata"].get("annotations", {}).get("queue-manager.io/message")
+        # The row may name the runtime, and the TrainJob Trainer's snapshot of it: that comes a moment later.
+        return {"reason": row.reason, "message": says, "suspend": stored["spec"]["suspend"]} if row and says else None
+
+    found: Object = wait_for(told, f"the TrainJob {name} says why it is held")
+    assert found["suspend"] is True
+    return found
 
 
 def test_limits_are_said_on_the_train_job(product_groups: Product) -> None:
