@@ -37,7 +37,6 @@ RUNNING = 0.4
 """Share of the workloads that run; the rest waits."""
 ROUNDS = 5
 GPU = "nvidia.com/gpu"
-MEDIA = "application/yaml"
 CHUNK = 2000
 PER_QUEUE = 64
 """GPUs of a queue's own."""
@@ -62,7 +61,8 @@ def run(size: str, keep: Path | None) -> list[Report]:
 
 
 def _applies(report: Report, client: Client, file: Path, queues: int) -> None:
-    command = [sys.executable, "-m", "queue_manager.cli.main", "apply", "-f", str(file), "--server", client.server]
+    server = client.connection.server
+    command = [sys.executable, "-m", "queue_manager.cli.main", "apply", "-f", str(file), "--server", server]
     started = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     report.value("queue-manager apply, all new", f"{time.perf_counter() - started:.2f} s", "<= 2 s")
@@ -71,9 +71,9 @@ def _applies(report: Report, client: Client, file: Path, queues: int) -> None:
         text = _file(queues, PER_QUEUE + number + 1)
         for samples in (everything, nothing):
             started = time.perf_counter()
-            client.put("/api/v1/config", text, MEDIA)
+            client.apply(text)
             samples.append(time.perf_counter() - started)
-    client.put("/api/v1/config", file.read_text(), MEDIA)
+    client.apply(file.read_text())
     report.times("PUT, every queue changes", everything, "<= 2 s")
     report.times("PUT, nothing changes", nothing)
 
@@ -87,7 +87,7 @@ def _plans(report: Report, client: Client, queues: int) -> None:
         samples, found = [], {}
         for _ in range(3):
             started = time.perf_counter()
-            found = client.post_text("/api/v1/config/plan", text, MEDIA)
+            found = client.plan(text)
             samples.append(time.perf_counter() - started)
         report.times(f"plan, {what}", samples, "<= 5 s")
         lists = ("overQuota", "preemptible", "wouldStop", "wouldStart", "neverStart")

@@ -6,13 +6,14 @@ import sys
 
 from queue_manager.cli.client import Client
 from queue_manager.cli.output import Format, print_data
-from queue_manager.cli.views import workload_path
+from queue_manager.cli.views import job_name
 from queue_manager.config.human import clean
 
 
 def act(client: Client, action: str, workload: str, kind: str, reason: str, form: Format) -> None:
     """Asks for an action and says what has become of the workload."""
-    found = client.post(f"{workload_path(workload)}/{action}", {"reason": reason}, {"kind": kind})
+    namespace, name = job_name(workload)
+    found = client.action(namespace, name, action, kind=kind, reason=reason)
     if form is not Format.TABLE:
         print_data(found, form)
         return

@@ -6,15 +6,15 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from queue_manager.cli.changes import show_applied, show_changes, show_effects
-from queue_manager.cli.client import ApiProblem, Client, Query
+from queue_manager.cli.client import ApiProblem, Client
 from queue_manager.cli.errors import CommandError
 from queue_manager.cli.output import Format, print_data
 
-YAML = "application/yaml"
 SUFFIXES = (".yaml", ".yml", ".json")
 
 Part = tuple[str, int]
@@ -33,13 +33,12 @@ class Asked:
 
 def apply(client: Client, asked: Asked, *, reason: str, if_plan: str, form: Format) -> None:
     """Sends all files as one request: everything is applied or nothing."""
-    more = {"reason": reason, "ifPlan": if_plan}
-    show_applied(_send(lambda *sent: client.put("/api/v1/config", *sent), asked, more), form)
+    show_applied(_send(partial(client.apply, reason=reason, if_plan=if_plan), asked), form)
 
 
 def plan(client: Client, asked: Asked, form: Format) -> None:
     """What would change, and who feels it."""
-    answer = _compared(client, asked, "plan")
+    answer = _sent(client.plan, client.plan_rollback, asked)
     if form is not Format.TABLE:
         print_data(answer, form)
         return
@@ -57,24 +56,22 @@ def plan(client: Client, asked: Asked, form: Format) -> None:
 
 def diff(client: Client, asked: Asked, form: Format) -> None:
     """What would change."""
-    answer = _compared(client, asked, "diff")
+    answer = _sent(client.diff, client.diff_rollback, asked)
     if form is not Format.TABLE:
         print_data(answer, form)
         return
     show_changes(answer)
 
 
-def _compared(client: Client, asked: Asked, how: str) -> Any:
-    if asked.revision is not None:
-        return client.post(f"/api/v1/revisions/{asked.revision}/{how}", {})
-    return _send(lambda *sent: client.post_text(f"/api/v1/config/{how}", *sent), asked, {})
+def _sent(of_files: Callable[..., Any], of_revision: Callable[[int], Any], asked: Asked) -> Any:
+    return _send(of_files, asked) if asked.revision is None else of_revision(asked.revision)
 
 
-def _send(send: Callable[[str, str, Query], Any], asked: Asked, more: Query) -> Any:
+def _send(send: Callable[..., Any], asked: Asked) -> Any:
     """The answer to all files as one text; findings have their own file and line."""
     text, parts = _joined(_found(asked.files))
     try:
-        answer = send(text, YAML, {"owner": asked.owner, "prune": asked.prune or "", **more})
+        answer = send(text, owner=asked.owner, prune=asked.prune)
     except ApiProblem as problem:
         problem.errors = [_placed(finding, parts) for finding in problem.errors]
         raise
@@ -134,7 +131,7 @@ def _placed(finding: Mapping[str, Any], parts: Sequence[Part]) -> dict[str, Any]
 
 def export(client: Client, form: Format) -> None:
     """Prints the whole configuration."""
-    text = client.text("/api/v1/config")
+    text = client.export()
     if form is Format.JSON:
         import yaml
 

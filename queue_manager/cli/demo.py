@@ -60,7 +60,7 @@ class DemoView:
     def snapshot(self) -> Snapshot:
         """What is there now; blocks for a few requests."""
         try:
-            tree = self._client.get("/api/v1/tree")
+            tree = self._client.tree()
             newest = self._client.get("/api/v1/workloads", limit=SHOWN)["items"]
             # One that has waited or run for long is not among the newest.
             live = self._client.get("/api/v1/workloads", {"state": LIVE}, limit=SHOWN)["items"]

@@ -10,12 +10,13 @@ from typing import Any
 from queue_manager.cli.changes import change_lines, show_applied
 from queue_manager.cli.client import Client
 from queue_manager.cli.output import Format, print_data, print_table
+from queue_manager.client import operations
 from queue_manager.config.human import clean, moment
 
 
 def show_revisions(client: Client, limit: int, form: Format) -> None:
     """A line for each change, newest first."""
-    items = list(client.items("/api/v1/revisions", {"limit": min(limit, 100) or 100}, limit))
+    items = list(client.listed(operations.revisions(limit=min(limit, 100) or 100), limit))
     if form is not Format.TABLE:
         print_data({"items": items}, form)
         return
@@ -25,7 +26,7 @@ def show_revisions(client: Client, limit: int, form: Format) -> None:
 
 def show_revision(client: Client, number: int, form: Format) -> None:
     """One change, field by field."""
-    item = client.get(f"/api/v1/revisions/{number}")
+    item = client.revision(number)
     if form is not Format.TABLE:
         print_data(item, form)
         return
@@ -37,8 +38,7 @@ def show_revision(client: Client, number: int, form: Format) -> None:
 
 def roll_back(client: Client, number: int, *, reason: str, if_plan: str, form: Format) -> None:
     """Asks for the rollback."""
-    query = {"reason": reason, "ifPlan": if_plan}
-    show_applied(client.post(f"/api/v1/revisions/{number}/rollback", {}, query), form)
+    show_applied(client.roll_back(number, reason=reason, if_plan=if_plan), form)
 
 
 def _time(item: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from queue_manager.cli.client import Client
 from queue_manager.cli.errors import CommandError
 from queue_manager.cli.output import Format, print_data, print_table
+from queue_manager.client import operations
 from queue_manager.config import human
 from queue_manager.config.human import clean
 
@@ -18,7 +19,7 @@ Node = Mapping[str, Any]
 
 def show_queues(client: Client, form: Format) -> None:
     """The tree, a line for each flavor and resource of a node."""
-    tree = client.get("/api/v1/tree")
+    tree = client.tree()
     if form is not Format.TABLE:
         print_data(tree, form)
         return
@@ -56,7 +57,7 @@ def _cell(cell: Mapping[str, Any] | None) -> list[object]:
 def show_workloads(client: Client, query: Mapping[str, Any], limit: int, form: Format) -> None:
     """A line for each workload, newest first."""
     page_size = min(limit, 1000) if limit else 1000
-    items = list(client.items("/api/v1/workloads", {**query, "limit": page_size}, limit))
+    items = list(client.listed(operations.workloads(**query, limit=page_size), limit))
     if form is not Format.TABLE:
         print_data({"items": items}, form)
         return
@@ -79,19 +80,19 @@ def show_workloads(client: Client, query: Mapping[str, Any], limit: int, form: F
         print("no workload matches", file=sys.stderr)
 
 
-def workload_path(workload: str) -> str:
-    """URL path of `namespace/name`."""
+def job_name(workload: str) -> tuple[str, str]:
+    """Namespace and name of `namespace/name`."""
     namespace, slash, name = workload.partition("/")
-    if not slash or not namespace or not name or "/" in name:
+    if not slash or not namespace or not name or "/" in name or {namespace, name} & {".", ".."}:
         raise CommandError(f"{workload!r} is not the name of a workload", "write it like namespace/name")
-    return f"/api/v1/workloads/{namespace}/{name}"
+    return namespace, name
 
 
 def show_explanation(client: Client, workload: str, kind: str, form: Format) -> None:
     """Why a workload waits, in words and numbers."""
-    path = workload_path(workload)
-    found = client.get(path, {"kind": kind})
-    explanation = client.get(f"{path}/explanation", {"kind": kind})
+    namespace, name = job_name(workload)
+    found = client.workload(namespace, name, kind=kind)
+    explanation = client.explanation(namespace, name, kind=kind)
     if form is not Format.TABLE:
         print_data(explanation, form)
         return

@@ -1,0 +1,132 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import httpx2
+
+from queue_manager.client import operations
+from queue_manager.client.call import Answer, Call, Page, Query, following, get
+from queue_manager.client.connection import Connection
+from queue_manager.client.events import Event, EventReader
+from queue_manager.client.problem import ApiError, ClientError
+from queue_manager.client.types import Document
+
+T = TypeVar("T")
+
+
+class AsyncClient(operations.Operations):
+    """One server. Failures are `ClientError`s. `aclose` it, or use it in `async with`."""
+
+    def __init__(
+        self,
+        server: str,
+        token: str = "",
+        *,
+        transport: httpx2.AsyncBaseTransport | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        **more: Any,
+    ) -> None:
+        """`more` are the fields of `Connection`: timeout, retry, tls, headers."""
+        self.connection = Connection(server, token, **more)
+        self._http = httpx2.AsyncClient(transport=transport, **self.connection.options())
+        self._sleep = sleep
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes its connections."""
+        await self._http.aclose()
+
+    async def send(self, call: Call[T]) -> T:
+        """The value that a call answers with; sends it again as `Retry` says."""
+        failures = 0
+        while True:
+            try:
+                answer = await self._once(call)
+                break
+            except ClientError as error:
+                failures += 1
+                pause = self.connection.again_after(call, error, failures)
+                if pause is None:
+                    raise
+            await self._sleep(pause)
+        value: T = self.connection.read(call, answer)
+        return value
+
+    async def items(self, call: Call[Page[T]]) -> AsyncIterator[T]:
+        """Items of all pages, read as they are needed."""
+        following_call: Call[Page[T]] | None = call
+        while following_call is not None:
+            page = await self.send(following_call)
+            for item in page["items"]:
+                yield item
+            following_call = following(call, page)
+
+    async def get(self, path: str, query: Query = operations.NO_QUERY) -> Any:
+        """JSON of any path, for what has no method of its own."""
+        return await self.send(get(path, query))
+
+    async def events(self, query: Query = operations.NO_QUERY, *, after: str = "") -> AsyncIterator[Event]:
+        """What happens, for ever: after a break it goes on where it was. `after` is the id of the last event known."""
+        call, reader, failures = get(operations.EVENTS, query), EventReader(after), 0
+        while True:
+            try:
+                async for event in self._stream(call, reader):
+                    failures = 0
+                    yield event
+                error: ClientError | None = None
+            except ClientError as failure:
+                error = failure
+            failures += 1
+            pause = self.connection.reconnects_after(call, error, failures)
+            if error is not None and pause is None:
+                raise error
+            await self._sleep(max(pause or 0.0, reader.pause or 0.0))
+
+    async def change(
+        self,
+        kind: str,
+        name: str,
+        change: Callable[[Document], Document],
+        *,
+        namespace: str = "",
+        reason: str = "",
+        attempts: int = 5,
+    ) -> Document:
+        """Reads an object, changes it and writes it back; begins anew where somebody else was faster."""
+        for attempt in range(1, attempts + 1):
+            found = await self.object(kind, name, namespace=namespace)
+            try:
+                return (await self.put_object(change(found.value), if_match=found.etag, reason=reason)).value
+            except ApiError as error:
+                if error.status != operations.STALE or attempt == attempts:
+                    raise
+        raise ValueError("attempts must be at least 1")
+
+    async def _once(self, call: Call[Any]) -> Answer:
+        try:
+            return self.connection.answered(await self._http.request(**self.connection.arguments(call)))
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            self.connection.failed(error)
+
+    async def _stream(self, call: Call[Any], reader: EventReader) -> AsyncIterator[Event]:
+        reader.begin()
+        arguments = self.connection.stream_arguments(call, reader.last_id)
+        try:
+            async with self._http.stream(**arguments) as response:
+                if not response.is_success:
+                    await response.aread()
+                self.connection.streams(response)
+                async for chunk in response.aiter_bytes():
+                    for event in reader.feed(chunk):
+                        yield event
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            self.connection.failed(error)

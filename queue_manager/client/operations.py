@@ -1,0 +1,273 @@
+"""Every operation of the API, described once. `Operations` makes them methods of both clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from queue_manager.client import types
+from queue_manager.client.call import (
+    MERGE_PATCH,
+    YAML,
+    Call,
+    Listing,
+    Operation,
+    Page,
+    Query,
+    Versioned,
+    act,
+    get,
+    get_text,
+    send,
+    versioned,
+)
+
+V1 = "/api/v1"
+PLURALS: Mapping[str, str] = {
+    "Topology": "topologies",
+    "Flavor": "flavors",
+    "Cohort": "cohorts",
+    "Queue": "queues",
+    "PriorityClass": "priority-classes",
+    "LocalQueue": "local-queues",
+    "RoleBinding": "role-bindings",
+    "Settings": "settings",
+}
+EVENTS = f"{V1}/events"
+PAGE = 500
+STALE = 412
+NO_QUERY: Query = {}
+
+
+def workload_path(namespace: str, name: str) -> str:
+    """Path of one workload."""
+    return f"{V1}/workloads/{_step(namespace)}/{_step(name)}"
+
+
+def object_path(kind: str, name: str, namespace: str = "") -> str:
+    """Path of one object of the configuration."""
+    return f"{V1}/{PLURALS[kind]}/" + (f"{_step(namespace)}/{_step(name)}" if namespace else _steps(name))
+
+
+def _steps(path: str) -> str:
+    return "/".join(map(_step, path.split("/")))
+
+
+def _step(text: str) -> str:
+    if text in ("", ".", ".."):
+        raise ValueError(f"{text!r} is no name: it would be another path")
+    return quote(text, safe="")
+
+
+# ---- workloads
+
+
+def workloads(
+    *,
+    queue: str = "",
+    cohort: str = "",
+    state: Sequence[types.State] = (),
+    user: str = "",
+    kind: str = "",
+    namespace: str = "",
+    text: str = "",
+    limit: int = PAGE,
+) -> Call[Page[types.Workload]]:
+    """Workloads, newest first; every filter narrows the list. `limit` is the size of a page."""
+    query = {"queue": queue, "cohort": cohort, "state": list(state), "user": user, "kind": kind}
+    return get(f"{V1}/workloads", {**query, "namespace": namespace, "text": text, "limit": limit})
+
+
+def workload(namespace: str, name: str, *, kind: str = "") -> Call[types.Workload]:
+    """One workload; `kind` where jobs of several kinds have this name."""
+    return get(workload_path(namespace, name), {"kind": kind})
+
+
+def explanation(namespace: str, name: str, *, kind: str = "") -> Call[types.Explanation]:
+    """Why it waits."""
+    return get(f"{workload_path(namespace, name)}/explanation", {"kind": kind})
+
+
+def history(namespace: str, name: str, *, kind: str = "") -> Call[types.History]:
+    """Its admissions, how each ended, and what people asked of it."""
+    return get(f"{workload_path(namespace, name)}/history", {"kind": kind})
+
+
+def checks(namespace: str, name: str, *, kind: str = "") -> Call[Page[types.Check]]:
+    """The checks of its queue, and what they say of it."""
+    return get(f"{workload_path(namespace, name)}/checks", {"kind": kind})
+
+
+def answer_check(
+    namespace: str,
+    name: str,
+    check: str,
+    state: str,
+    *,
+    message: str = "",
+    requeue_after: int | str | None = None,
+    kind: str = "",
+) -> Call[types.Check]:
+    """The answer of a check: Ready, Retry or Rejected."""
+    body = {"state": state, "message": message} | ({"requeueAfter": requeue_after} if requeue_after is not None else {})
+    path = f"{workload_path(namespace, name)}/checks/{_step(check)}"
+    return send("PUT", path, body, {"kind": kind}, repeatable=True)
+
+
+def action(namespace: str, name: str, action: str, *, kind: str = "", **body: Any) -> Call[types.Workload]:
+    """An action on a workload by its name in the API; `body` is what it takes beside the reason."""
+    return act(f"{workload_path(namespace, name)}/{action}", body, {"kind": kind})
+
+
+def hold(namespace: str, name: str, *, reason: str, kind: str = "") -> Call[types.Workload]:
+    """Takes it out of its queue, or stops it, until it is released."""
+    return action(namespace, name, "hold", kind=kind, reason=reason)
+
+
+def release(namespace: str, name: str, *, reason: str, kind: str = "") -> Call[types.Workload]:
+    """Lets it queue again: held, deactivated, or backing off."""
+    return action(namespace, name, "release", kind=kind, reason=reason)
+
+
+# ---- usage
+
+
+def tree() -> Call[types.Tree]:
+    """The whole queue tree with usage."""
+    return get(f"{V1}/tree")
+
+
+def queue_usage(name: str) -> Call[types.NodeUsage]:
+    """Usage of a queue, by its name or path."""
+    return get(f"{V1}/queues/{_steps(name)}/usage")
+
+
+def cohort_usage(name: str) -> Call[types.NodeUsage]:
+    """Usage of everything below a cohort, by its name or path."""
+    return get(f"{V1}/cohorts/{_steps(name)}/usage")
+
+
+# ---- configuration
+
+
+def export() -> Call[str]:
+    """The whole configuration as YAML that `apply` reads."""
+    return get_text(f"{V1}/config")
+
+
+def schema() -> Call[dict[str, Any]]:
+    """JSON Schema of a configuration object."""
+    return get(f"{V1}/schema")
+
+
+def _proposal(file: str, owner: str, prune: bool) -> dict[str, Any]:
+    return {"file": file, "owner": owner, "prune": prune or ""}
+
+
+def apply(
+    text: str, *, file: str = "", owner: str = "", prune: bool = False, reason: str = "", if_plan: str = ""
+) -> Call[types.Applied]:
+    """Creates or changes the objects of the YAML text: all of them or none. `if_plan` is the hash of a plan: nothing
+    is done where that is no longer the plan."""
+    query = {**_proposal(file, owner, prune), "reason": reason, "ifPlan": if_plan}
+    return send("PUT", f"{V1}/config", text, query, media=YAML, repeatable=not if_plan)
+
+
+def diff(text: str, *, file: str = "", owner: str = "", prune: bool = False) -> Call[types.Difference]:
+    """What applying the text would change. Changes nothing."""
+    return send("POST", f"{V1}/config/diff", text, _proposal(file, owner, prune), media=YAML, repeatable=True)
+
+
+def plan(text: str, *, file: str = "", owner: str = "", prune: bool = False) -> Call[types.Plan]:
+    """What applying the text would change, and whom that hurts or helps now. Changes nothing."""
+    return send("POST", f"{V1}/config/plan", text, _proposal(file, owner, prune), media=YAML, repeatable=True)
+
+
+def revisions(*, limit: int = 50) -> Call[Page[types.Revision]]:
+    """Changes of the configuration, newest first."""
+    return get(f"{V1}/revisions", {"limit": limit})
+
+
+def revision(number: int) -> Call[types.Revision]:
+    """One change of the configuration."""
+    return get(f"{V1}/revisions/{number}")
+
+
+def diff_rollback(number: int) -> Call[types.Difference]:
+    """What a rollback to the revision would change. Changes nothing."""
+    return send("POST", f"{V1}/revisions/{number}/diff", repeatable=True)
+
+
+def plan_rollback(number: int) -> Call[types.Plan]:
+    """What a rollback to the revision would change, and whom that hurts or helps now. Changes nothing."""
+    return send("POST", f"{V1}/revisions/{number}/plan", repeatable=True)
+
+
+def roll_back(number: int, *, reason: str = "", if_plan: str = "") -> Call[types.Applied]:
+    """Makes the configuration what it was at the revision; that is a new revision."""
+    return act(f"{V1}/revisions/{number}/rollback", None, {"reason": reason, "ifPlan": if_plan})
+
+
+def objects(kind: str, *, limit: int = PAGE) -> Call[Page[types.Document]]:
+    """Objects of a kind, by namespace and name."""
+    return get(f"{V1}/{PLURALS[kind]}", {"limit": limit})
+
+
+def object(kind: str, name: str, *, namespace: str = "") -> Call[Versioned[types.Document]]:
+    """One object, with the ETag that a change of it needs."""
+    return versioned(get(object_path(kind, name, namespace)))
+
+
+def put_object(document: types.Document, *, if_match: str = "", reason: str = "") -> Call[Versioned[types.Document]]:
+    """Replaces one object that still has the ETag `if_match`, or creates it where that is empty."""
+    metadata = document["metadata"]
+    path = object_path(document["kind"], metadata["name"], metadata.get("namespace", ""))
+    headers = {"If-Match": if_match, "If-None-Match": "" if if_match else "*"}
+    return versioned(send("PUT", path, document, {"reason": reason}, headers=headers))
+
+
+def patch_object(
+    kind: str, name: str, patch: Query, *, if_match: str, namespace: str = "", reason: str = ""
+) -> Call[Versioned[types.Document]]:
+    """Merges fields into one object (RFC 7396) that still has the ETag; `*` takes whatever is there."""
+    path, headers = object_path(kind, name, namespace), {"If-Match": if_match}
+    return versioned(send("PATCH", path, patch, {"reason": reason}, media=MERGE_PATCH, headers=headers))
+
+
+def delete_object(kind: str, name: str, *, if_match: str, namespace: str = "", reason: str = "") -> Call[None]:
+    """Deletes one object that still has the ETag; `*` deletes whatever is there."""
+    headers = {"If-Match": if_match}
+    return send("DELETE", object_path(kind, name, namespace), None, {"reason": reason}, headers=headers)
+
+
+class Operations:
+    """The methods that both clients have. What they take and answer stands at the functions of this module."""
+
+    workloads = Listing(workloads)
+    workload = Operation(workload)
+    explanation = Operation(explanation)
+    history = Operation(history)
+    checks = Listing(checks)
+    answer_check = Operation(answer_check)
+    action = Operation(action)
+    hold = Operation(hold)
+    release = Operation(release)
+    tree = Operation(tree)
+    queue_usage = Operation(queue_usage)
+    cohort_usage = Operation(cohort_usage)
+    export = Operation(export)
+    schema = Operation(schema)
+    apply = Operation(apply)
+    diff = Operation(diff)
+    plan = Operation(plan)
+    revisions = Listing(revisions)
+    revision = Operation(revision)
+    diff_rollback = Operation(diff_rollback)
+    plan_rollback = Operation(plan_rollback)
+    roll_back = Operation(roll_back)
+    objects = Listing(objects)
+    object = Operation(object)
+    put_object = Operation(put_object)
+    patch_object = Operation(patch_object)
+    delete_object = Operation(delete_object)

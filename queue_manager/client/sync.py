@@ -1,0 +1,132 @@
+"""The client that waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import httpx2
+
+from queue_manager.client import operations
+from queue_manager.client.call import Answer, Call, Page, Query, following, get
+from queue_manager.client.connection import Connection
+from queue_manager.client.events import Event, EventReader
+from queue_manager.client.problem import ApiError, ClientError
+from queue_manager.client.types import Document
+
+T = TypeVar("T")
+
+
+class Client(operations.Operations):
+    """One server. Failures are `ClientError`s. Safe to use from several threads; `close` it, or use it in `with`."""
+
+    def __init__(
+        self,
+        server: str,
+        token: str = "",
+        *,
+        transport: httpx2.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        **more: Any,
+    ) -> None:
+        """`more` are the fields of `Connection`: timeout, retry, tls, headers."""
+        self.connection = Connection(server, token, **more)
+        self._http = httpx2.Client(transport=transport, **self.connection.options())
+        self._sleep = sleep
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes its connections."""
+        self._http.close()
+
+    def send(self, call: Call[T]) -> T:
+        """The value that a call answers with; sends it again as `Retry` says."""
+        answer = self._patiently(call, lambda: self._once(call))
+        value: T = self.connection.read(call, answer)
+        return value
+
+    def items(self, call: Call[Page[T]]) -> Iterator[T]:
+        """Items of all pages, read as they are needed."""
+        following_call: Call[Page[T]] | None = call
+        while following_call is not None:
+            page = self.send(following_call)
+            yield from page["items"]
+            following_call = following(call, page)
+
+    def get(self, path: str, query: Query = operations.NO_QUERY) -> Any:
+        """JSON of any path, for what has no method of its own."""
+        return self.send(get(path, query))
+
+    def events(self, query: Query = operations.NO_QUERY, *, after: str = "") -> Iterator[Event]:
+        """What happens, for ever: after a break it goes on where it was. `after` is the id of the last event known."""
+        call, reader, failures = get(operations.EVENTS, query), EventReader(after), 0
+        while True:
+            try:
+                for event in self._stream(call, reader):
+                    failures = 0
+                    yield event
+                error: ClientError | None = None
+            except ClientError as failure:
+                error = failure
+            failures += 1
+            pause = self.connection.reconnects_after(call, error, failures)
+            if error is not None and pause is None:
+                raise error
+            self._sleep(max(pause or 0.0, reader.pause or 0.0))
+
+    def change(
+        self,
+        kind: str,
+        name: str,
+        change: Callable[[Document], Document],
+        *,
+        namespace: str = "",
+        reason: str = "",
+        attempts: int = 5,
+    ) -> Document:
+        """Reads an object, changes it and writes it back; begins anew where somebody else was faster."""
+        for attempt in range(1, attempts + 1):
+            found = self.object(kind, name, namespace=namespace)
+            try:
+                return self.put_object(change(found.value), if_match=found.etag, reason=reason).value
+            except ApiError as error:
+                if error.status != operations.STALE or attempt == attempts:
+                    raise
+        raise ValueError("attempts must be at least 1")
+
+    def _patiently(self, call: Call[Any], once: Callable[[], T]) -> T:
+        failures = 0
+        while True:
+            try:
+                return once()
+            except ClientError as error:
+                failures += 1
+                pause = self.connection.again_after(call, error, failures)
+                if pause is None:
+                    raise
+            self._sleep(pause)
+
+    def _once(self, call: Call[Any]) -> Answer:
+        try:
+            return self.connection.answered(self._http.request(**self.connection.arguments(call)))
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            self.connection.failed(error)
+
+    def _stream(self, call: Call[Any], reader: EventReader) -> Iterator[Event]:
+        reader.begin()
+        arguments = self.connection.stream_arguments(call, reader.last_id)
+        try:
+            with self._http.stream(**arguments) as response:
+                if not response.is_success:
+                    response.read()
+                self.connection.streams(response)
+                for chunk in response.iter_bytes():
+                    yield from reader.feed(chunk)
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            self.connection.failed(error)
