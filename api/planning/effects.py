@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from queue_manager.config.compiled import Compiled
-from queue_manager.engine.configuration import Preemption
+from queue_manager.engine.configuration import Preemption, Queue
 from queue_manager.engine.decision import HOPELESS, BlockerType, Plan, Reason, Waiting
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.resize import owner_uid
@@ -28,6 +28,16 @@ NOT_PLAYED = (
 )
 MOST_ALONE = 2000
 """Of how many different requests at most it is tried whether they could start alone."""
+NOT_SETTLED = "after {0} rounds of evictions and admissions the state still changed: what would happen next is not told"
+NOT_TRIED = (
+    "of {1} different requests that wait, {0} were tried alone: of workloads with one of the others it is not told"
+    " whether they could ever start"
+)
+LABELS_UNKNOWN = (
+    "the labels of namespaces are not known: the namespaceSelector that changes was tried on their names alone, for {0}"
+)
+MOST_NAMED = 10
+"""How many queues a sentence names at most."""
 FOR_GOOD = frozenset(
     {
         *(BlockerType.MAX_QUOTA, BlockerType.FLAVOR, BlockerType.DEVICE_CLASS, BlockerType.NAMESPACE),
@@ -61,6 +71,7 @@ class _Played:
     stopped: set[str] = field(default_factory=set)
     preempted: set[str] = field(default_factory=set)
     waiting: dict[str, Waiting] = field(default_factory=dict)
+    settled: bool = False
 
     def note(self, plan: Plan, *, reasons: bool = True) -> None:
         self.started.update(owner_uid(admission.uid) for admission in plan.admissions)
@@ -96,8 +107,13 @@ def effects_of(before: Compiled, after: Compiled, live: Live) -> Effects:
     over_after = over_quota(rows, after, charges.__getitem__)
     loose_before = preemptible(live.rows, before, over_before) | baseline.preempted
     loose_after = preemptible(rows, after, over_after) | played.preempted
-    never = _never(rows, played, played_after, live)
-    already = _never([row for row in live.rows if row.uid in never], baseline, played_before, live)
+    never, tried_after = _never(rows, played, played_after, live)
+    suspects = [row for row in live.rows if row.uid in never]
+    already, tried_before = _never(suspects, baseline, played_before, live)
+    limits = [] if full else [NOT_PLAYED]
+    limits += [] if played.settled else [NOT_SETTLED.format(PASSES)]
+    limits += _not_tried(max(tried_before, tried_after))
+    limits += _guessed(before, after, live)
     by_uid = {row.uid: row for row in live.rows}
     waiting = {row.uid for row in live.rows if row.state is State.WAITING}
     held = {row.uid for row in live.rows if row.state is State.HELD}
@@ -111,8 +127,30 @@ def effects_of(before: Compiled, after: Compiled, live: Live) -> Effects:
         names(played.stopped - baseline.stopped),
         names((played.started & (waiting | held)) - baseline.started - was_preempting),
         names((never - already) & waiting),
-        () if full else (NOT_PLAYED,),
+        tuple(limits),
     )
+
+
+def _not_tried(requests: int) -> list[str]:
+    return [NOT_TRIED.format(MOST_ALONE, requests)] if requests > MOST_ALONE else []
+
+
+def _guessed(before: Compiled, after: Compiled, live: Live) -> list[str]:
+    """Queues whose selector of namespaces changes where the labels of these are not known."""
+    if live.namespaces:
+        return []
+    queues, others = after.configuration.queues, before.configuration.queues
+    names = [name for name in sorted(queues) if _selects_otherwise(queues[name], others.get(name))]
+    if not names:
+        return []
+    named = ", ".join(f"queue {name}" for name in names[:MOST_NAMED])
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return [LABELS_UNKNOWN.format(named + more)]
+
+
+def _selects_otherwise(queue: Queue, other: Queue | None) -> bool:
+    """Whether it asks for labels, and did not before. No selector and an empty one need none."""
+    return bool(queue.namespace_selector) and (other is None or other.namespace_selector != queue.namespace_selector)
 
 
 def _pairs(live: Live) -> int:
@@ -150,14 +188,16 @@ def _play(engine: Engine, now: int) -> _Played:
         plan = engine.plan(now)
         played.note(plan)
         if not plan.evictions and not plan.admissions:
+            played.settled = True
             break
         for eviction in plan.evictions:
             engine.release(eviction.uid)
     return played
 
 
-def _never(rows: Collection[WorkloadRow], played: _Played, compiled: Compiled, live: Live) -> set[str]:
-    """Who of those that wait could not start even with everything to itself."""
+def _never(rows: Collection[WorkloadRow], played: _Played, compiled: Compiled, live: Live) -> tuple[set[str], int]:
+    """Who of those that wait could not start even with everything to itself; and how many different requests there were
+    to try, of which only the first MOST_ALONE are tried."""
     never: set[str] = set()
     undecided: dict[str, list[WorkloadRow]] = {}
     for row in rows:
@@ -177,7 +217,7 @@ def _never(rows: Collection[WorkloadRow], played: _Played, compiled: Compiled, l
         for equal in list(undecided.values())[:MOST_ALONE]:
             if not alone.starts(equal[0]):
                 never.update(row.uid for row in equal)
-    return never
+    return never, len(undecided)
 
 
 def _shape(row: WorkloadRow) -> str:

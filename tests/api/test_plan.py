@@ -157,6 +157,35 @@ def test_with_too_many_workloads_preemptions_are_not_played_and_that_is_said(
     assert ["preemptions are not played" in sentence for sentence in planned["limits"]] == [True]
 
 
+def test_rounds_that_end_before_the_state_settles_are_told(live: TestClient, monkeypatch: pytest.MonkeyPatch):
+    opened = queue("ranking", "company", 32)
+    assert plan(live, opened)["limits"] == []
+    monkeypatch.setattr("api.planning.effects.PASSES", 1)
+    [sentence] = plan(live, opened)["limits"]
+    assert sentence.startswith("after 1 rounds")
+
+
+def test_requests_that_are_not_tried_alone_are_told(live: TestClient, store: Store, monkeypatch: pytest.MonkeyPatch):
+    commit(store, Change(row=job("larger", "ranking", 3, age=10, topology=None)))
+    commit(store, running(job("full", "ranking", 4, age=30, topology=None)))
+    live.put(CONFIG, content=text(queue("ranking", "", 32)))
+    little = queue("ranking", "", 8)
+    planned = plan(live, little)
+    assert (planned["neverStart"], planned["limits"]) == (["team-ranking/larger", "team-ranking/more"], [])
+    monkeypatch.setattr("api.planning.effects.MOST_ALONE", 1)
+    [sentence] = plan(live, little)["limits"]
+    assert sentence.startswith("of 2 different requests that wait, 1 were tried alone")
+
+
+def test_a_new_selector_whose_labels_are_not_known_is_told(live: TestClient):
+    selector = {"namespaceSelector": {"matchLabels": {"team": "nlp"}}}
+    twelve = [queue(f"new-{number:02}", "company", 8, **selector) for number in range(12)]
+    [sentence] = plan(live, queue("ranking", "company", 32, **selector), *twelve)["limits"]
+    assert "namespaceSelector" in sentence
+    assert sentence.endswith("queue new-08, queue new-09 and 3 more")
+    assert plan(live, queue("other", "company", 8))["limits"] == []
+
+
 def test_nothing_changes_nothing(live: TestClient):
     planned = plan(live, *SMALL)
     assert planned["changes"] == []
