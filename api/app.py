@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from importlib.metadata import version
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from prometheus_client import REGISTRY, CollectorRegistry
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.gzip import GZipMiddleware
@@ -15,6 +15,8 @@ from starlette.middleware.gzip import GZipMiddleware
 from queue_manager.store.store import Store
 
 from . import problems
+from .auth.authorisation import authorise
+from .auth.decisions import needs_of
 from .configuration.router import router as configuration
 from .context import Context, utc_now
 from .dashboard.router import router as dashboard
@@ -55,6 +57,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         responses=problems.RESPONSES,
+        dependencies=[Depends(authorise)],
         lifespan=lifespan,
     )
     app.state.context = context
@@ -71,4 +74,5 @@ def create_app(
     app.include_router(operations)
     app.include_router(dashboard)
     app.mount("/static", static, name="static")
+    app.state.needs = needs_of(app)
     return app

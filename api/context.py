@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from queue_manager.config.models import ConfigObject
 from queue_manager.store import records
 from queue_manager.store.store import Store
 
+from .auth.authorisation import Caller
+from .auth.identity import LOCAL, Identity
 from .planning.worker import Planner
 from .problems import not_found
 
@@ -29,9 +32,20 @@ class Loaded:
     compiled: Compiled
 
 
+class _Newest:
+    """The revision that was read last, for all requests of a process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.loaded: Loaded | None = None
+
+
 class Context:
     """One per application; safe to use from several threads. Who changes the configuration holds `writing`, so that
-    requests to this process wait for each other instead of failing."""
+    requests to this process wait for each other instead of failing. A request's own, `asked_by` somebody, shares all
+    but `caller`."""
+
+    caller: Identity = LOCAL
 
     def __init__(self, store: Store, now: Callable[[], datetime], patience: float = 0.0) -> None:
         """`patience`: seconds that a request waits for the leader to carry out what it asks for."""
@@ -40,16 +54,21 @@ class Context:
         self.patience = patience
         self.writing = threading.Lock()
         self.planner = Planner(store.engine)
-        self._lock = threading.Lock()
-        self._loaded: Loaded | None = None
+        self._newest = _Newest()
+
+    def asked_by(self, caller: Identity) -> Context:
+        """The same for a request of somebody: `caller` is whose name goes into revisions and the audit log."""
+        own = copy.copy(self)
+        own.caller = caller
+        return own
 
     def configuration(self) -> Loaded:
         """The newest revision; compiled once, not once a request."""
         number = self.revision()
-        with self._lock:
-            if self._loaded is None or self._loaded.revision != number:
-                self._loaded = self._load()
-            return self._loaded
+        with self._newest.lock:
+            if self._newest.loaded is None or self._newest.loaded.revision != number:
+                self._newest.loaded = self._load()
+            return self._newest.loaded
 
     def revision(self) -> int:
         """Number of the newest revision; asked at every request, so without the revision's diff."""
@@ -88,10 +107,10 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def get_context(request: Request) -> Context:
-    """The application's context."""
+def get_context(request: Request, caller: Caller) -> Context:
+    """The application's context, for this caller."""
     context: Context = request.app.state.context
-    return context
+    return context.asked_by(caller)
 
 
 Ctx = Annotated[Context, Depends(get_context)]

@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from queue_manager.config.json_schema import configuration_schema
 from queue_manager.config.source import MAX_BYTES
 
+from ..auth.decisions import KINDS
 from ..context import Ctx
 from ..paging import Cursor, Limit, Page
 from ..planning import service as planning
@@ -21,16 +22,6 @@ from .schemas import Applied, Difference, Document, Plan, RevisionEntry
 
 router = APIRouter(tags=["configuration"])
 
-KINDS = {
-    "topologies": "Topology",
-    "flavors": "Flavor",
-    "cohorts": "Cohort",
-    "queues": "Queue",
-    "priority-classes": "PriorityClass",
-    "local-queues": "LocalQueue",
-    "role-bindings": "RoleBinding",
-    "settings": "Settings",
-}
 YAML = "application/yaml"
 MERGE_PATCH = "application/merge-patch+json"
 _TEXT_SCHEMA = {"type": "string", "description": "One or more documents; Kueue's own objects are read too"}

@@ -31,8 +31,6 @@ Key = tuple[str, str, str]
 TRIES = 5
 """How often a change is tried on the newest revision while others change it."""
 NO_OWNERS: Mapping[Key, str] = {}
-ANONYMOUS = "local"
-"""Who acts while there is no authentication."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +169,11 @@ def write(context: Context, proposal: Proposal, reason: str) -> Applied:
     revision = context.store.apply_configuration(
         proposal.made,
         delete=proposal.gone,
-        author=ANONYMOUS,
+        author=context.caller.name,
         reason=reason,
         now=context.now(),
         expected_revision=before,
-        source="api",
+        source=context.caller.source.value,
     )
     return Applied(
         revision=revision.number,

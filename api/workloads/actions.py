@@ -18,8 +18,6 @@ from ..problems import ProblemError, not_found
 from .schemas import Check, CheckAnswer
 from .service import list_checks
 
-ANONYMOUS = "anonymous on loopback"
-"""Who acts while there is no authentication."""
 FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 0.25
 """Seconds between two looks whether the leader has done it: doubled each time."""
@@ -85,8 +83,9 @@ def _again(context: Context, row: WorkloadRow) -> WorkloadRow:
 
 
 def _instruct(context: Context, row: WorkloadRow, wish: Wish, arguments: Mapping[str, Any], reason: str) -> bool:
+    caller = context.caller
     id_ = context.store.instruct(
-        row.uid, wish, arguments, who=ANONYMOUS, reason=reason, source="api", now=context.now()
+        row.uid, wish, arguments, who=caller.name, reason=reason, source=caller.source.value, now=context.now()
     )
     if id_ is None:
         raise not_found("workload", f"{row.namespace}/{row.name}")

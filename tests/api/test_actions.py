@@ -60,7 +60,7 @@ def test_a_hold_is_noted_for_the_leader_with_its_reason_and_an_audit_line(compan
     uid = f"uid-{name.partition('/')[2]}"
     assert wishes(store) == [(uid, "hold", "because")]
     [line] = store.audit_entries(object=f"workload/{name}")
-    assert (line.who, line.action, line.reason, line.source) == ("anonymous on loopback", "hold", "because", "api")
+    assert (line.who, line.action, line.reason, line.source) == ("local", "hold", "because", "loopback")
     [action] = company.get(f"{ALL}/{name}/history").json()["actions"]
     assert (action["action"], action["reason"]) == ("hold", "because")
 
@@ -195,7 +195,7 @@ def test_an_answer_is_noted_once_and_shown_at_once(checked: TestClient, store: S
     assert first.status_code == 202, first.text
     found = checked.get(f"{ALL}/team-nlp/reserved/checks/dataset-cached").json()
     assert found == first.json()
-    assert (found["state"], found["message"], found["by"]) == (body["state"], body["message"], "anonymous on loopback")
+    assert (found["state"], found["message"], found["by"]) == (body["state"], body["message"], "local")
     assert found["requeueAfter"] == body.get("requeueAfter")
     again = put(checked, "dataset-cached", body)
     assert again.json() == first.json()

@@ -106,7 +106,7 @@ def test_a_gang_that_never_gets_ready_goes_comes_back_and_is_deactivated_until_a
     assert answer.status_code == 200, answer.text
     assert product.wait_state(namespace, "stuck", State.RUNNING).attempt == 3
     [line] = product.store.audit_entries(object=f"workload/{namespace}/stuck")
-    assert (line.who, line.action, line.reason) == ("anonymous on loopback", "release", "image is fixed")
+    assert (line.who, line.action, line.reason) == ("local", "release", "image is fixed")
     product.wait_event(namespace, "stuck", "Released")
     metrics = product.metrics()
     assert 'queue_manager_evictions_total{cause="WaitForStart",reason="PodsReadyTimeout"} 1.0' in metrics

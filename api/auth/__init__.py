@@ -1,0 +1,1 @@
+"""Who asks (identity), what they may do (roles bound to subtrees), and what each route needs (decisions)."""

@@ -1,0 +1,35 @@
+"""Who asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .roles import Grant, Role
+
+
+class Source(StrEnum):
+    """How somebody proved who they are."""
+
+    LOOPBACK = "loopback"
+    TOKEN = "token"
+    OIDC = "oidc"
+    KUBERNETES = "kubernetes"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who asks: `name` is what revisions and the audit log keep, `address` where the request came from.
+
+    `scopes` are roles that come with the proof itself (a token's), beside those that RoleBindings give.
+    """
+
+    name: str
+    groups: frozenset[str] = frozenset()
+    source: Source = Source.LOOPBACK
+    address: str = ""
+    scopes: tuple[Grant, ...] = ()
+
+
+LOCAL = Identity("local", scopes=(Grant(Role.PLATFORM_ADMIN),))
+"""Who asks without a proof, on a server that listens on loopback only: whoever can do that is on this machine."""
