@@ -137,7 +137,7 @@ def _not_tried(requests: int) -> list[str]:
 
 def _guessed(before: Compiled, after: Compiled, live: Live) -> list[str]:
     """Queues whose selector of namespaces changes where the labels of these are not known."""
-    if live.namespaces:
+    if live.namespaces is not None:
         return []
     queues, others = after.configuration.queues, before.configuration.queues
     names = [name for name in sorted(queues) if _selects_otherwise(queues[name], others.get(name))]
@@ -162,7 +162,7 @@ def _pairs(live: Live) -> int:
 def _open(compiled: Compiled, other: Compiled, live: Live) -> Compiled:
     """Where the labels of namespaces are not known: a selector that stays as it is lets pass who waits behind it, in
     both configurations alike."""
-    if live.namespaces:
+    if live.namespaces is not None:
         return compiled
     others = other.configuration.queues
     queues = {

@@ -24,24 +24,22 @@ from queue_manager.store.store import Store
 from queue_manager.store.times import to_microseconds
 from queue_manager.store.wishes import PENDING_EVALUATION
 
-NAMESPACES = "namespaces"
-"""Fact: namespace -> labels, as the leader last saw them."""
-
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What the store says at one moment. `past_usage` answers for the rules of a history."""
+    """What the store says at one moment. `past_usage` answers for the rules of a history; `namespaces` are the labels
+    of each, None where no leader has told them yet."""
 
     rows: Sequence[WorkloadRow]
     nodes: Sequence[NodeRow]
     nodes_at: datetime | None
     now: datetime
-    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    namespaces: Mapping[str, Mapping[str, str]] | None = None
     past_usage: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def labels_of(self, namespace: str) -> Mapping[str, str]:
         """Labels of a namespace; the one that every namespace has where nothing is known of it."""
-        return self.namespaces.get(namespace) or {"kubernetes.io/metadata.name": namespace}
+        return (self.namespaces or {}).get(namespace) or {"kubernetes.io/metadata.name": namespace}
 
     def workload(self, row: WorkloadRow, compiled: Compiled) -> Workload:
         """A row as the engine takes it."""
@@ -59,7 +57,7 @@ def read(store: Store, now: datetime, history: History | None) -> Live:
         store.load_nodes(),
         store.nodes_saved_at(),
         now,
-        (store.fact(NAMESPACES) or {}).get("labels") or {},
+        store.load_namespaces(),
         past,
     )
 

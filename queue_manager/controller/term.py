@@ -33,6 +33,7 @@ from queue_manager.controller.reconciler import Reconciler
 from queue_manager.controller.reports import Reports
 from queue_manager.controller.seats import Seats
 from queue_manager.controller.settling import Settling
+from queue_manager.controller.stored_namespaces import StoredNamespaces
 from queue_manager.controller.stored_nodes import StoredNodes
 from queue_manager.controller.transitions import sync
 from queue_manager.controller.view import ClusterView
@@ -90,6 +91,7 @@ class Term:
         self.reconciler = Reconciler(self.picture, reports, self.executors, clock, self.gates.passed)
         self.reasons = Reasons(self.picture, clock)
         self.stored_nodes = StoredNodes(store, in_thread, epoch, self.picture, clock)
+        self.stored_namespaces = StoredNamespaces(store, in_thread, epoch, self.view, clock)
         self._settling = Settling(store, in_thread, epoch, self.executors, clock)
         self._memory = Memory(self.picture, self.inbox, self.reconciler, self.executors, self.gates)
         self._commits = Commits(
@@ -137,6 +139,7 @@ class Term:
             self._memory.load(row)
         self._left_over.extend(await self._in_thread(self._store.pending_outbox))
         await self.stored_nodes.load()
+        await self.stored_namespaces.load()
         self.reconciler.adopting = await self._in_thread(self._store.fact, "adopted") is None
         log.info(
             "state read",

@@ -13,9 +13,17 @@ from queue_manager.controller.term import Term
 from queue_manager.store.store import Store
 
 SWEEP_MINUTES = 5
-NODES_SECONDS = 5
+CLUSTER_SECONDS = 5
 RETENTION = timedelta(days=400)
 """How long ended workloads are kept: a year of history and some."""
+
+
+async def save_cluster(term: Term) -> None:
+    """What plans and explanations made elsewhere need of the cluster. Not before the term has caught up: what is not in
+    the caches yet would be taken for gone."""
+    if term.ready:
+        await term.stored_nodes.save()
+        await term.stored_namespaces.save()
 
 
 async def timed_jobs(term: Term, store: Store, in_thread: InThread, clock: Clock) -> None:
@@ -26,7 +34,7 @@ async def timed_jobs(term: Term, store: Store, in_thread: InThread, clock: Clock
 
     scheduler = AsyncIOScheduler(job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": 60})
     scheduler.add_job(term.inbox.sweep, "interval", minutes=SWEEP_MINUTES, id="sweep")
-    scheduler.add_job(term.stored_nodes.save, "interval", seconds=NODES_SECONDS, id="nodes")
+    scheduler.add_job(save_cluster, "interval", (term,), seconds=CLUSTER_SECONDS, id="cluster")
     scheduler.add_job(retention, "cron", hour=3, minute=17, id="retention")
     scheduler.start()
     try:

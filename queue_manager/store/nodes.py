@@ -1,8 +1,8 @@
-"""Nodes as the leader saw them, for plans and explanations outside the leader."""
+"""Nodes and labels of namespaces as the leader saw them, for plans and explanations outside the leader."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, text
@@ -14,6 +14,9 @@ from queue_manager.store.rowset import Rowset
 
 SEEN = "nodes"
 """Name of the fact whose time says when the nodes were last saved."""
+
+NAMESPACES = "namespaces"
+"""Name of the fact that holds the labels of each namespace."""
 
 _NODE = Rowset(
     {
@@ -63,3 +66,9 @@ def load(connection: Connection) -> list[NodeRow]:
         )
         for row in connection.execute(_ALL)
     ]
+
+
+def save_namespaces(connection: Connection, epoch: int, labels: Mapping[str, Mapping[str, str]], now: datetime) -> None:
+    """Replaces the labels of all namespaces."""
+    leases.fence(connection, epoch)
+    facts.put(connection, NAMESPACES, labels, now)

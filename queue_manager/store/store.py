@@ -184,6 +184,16 @@ class Store:
         with self._reading() as connection:
             return nodes.load(connection)
 
+    def save_namespaces(self, epoch: int, labels: Mapping[str, Mapping[str, str]], now: datetime) -> None:
+        """Replaces the labels of all namespaces."""
+        with self.engine.begin() as connection:
+            nodes.save_namespaces(connection, epoch, labels, now)
+
+    def load_namespaces(self) -> Mapping[str, Mapping[str, str]] | None:
+        """The labels of each namespace as the leader last saved them, None when none ever did."""
+        found: Mapping[str, Mapping[str, str]] | None = self.fact(nodes.NAMESPACES)
+        return found
+
     def nodes_saved_at(self) -> datetime | None:
         """When the leader last saved the nodes."""
         with self._reading() as connection:

@@ -17,6 +17,7 @@ from api.planning.worker import Planner, work_out
 from queue_manager.store.records import Change, ConfigObject, State
 from queue_manager.store.store import Store
 from tests.api.world import SMALL, commit, configure, document, job, queue, running, text
+from tests.store.builders import NOW, lead
 
 CONFIG = "/api/v1/config"
 UNKNOWN_CLASS = {"state": State.HELD, "reason": "UnknownPriorityClass"}
@@ -184,6 +185,17 @@ def test_a_new_selector_whose_labels_are_not_known_is_told(live: TestClient):
     assert "namespaceSelector" in sentence
     assert sentence.endswith("queue new-08, queue new-09 and 3 more")
     assert plan(live, queue("other", "company", 8))["limits"] == []
+
+
+def test_a_new_selector_is_tried_on_the_labels_that_the_leader_saw(live: TestClient, store: Store):
+    store.save_namespaces(lead(store), {"team-ranking": {"team": "ranking"}, "team-nlp": {}}, NOW)
+    commit(store, Change(row=job("other", "ranking", 1, age=5, namespace="team-nlp", local_queue="ranking")))
+    selector = {"namespaceSelector": {"matchLabels": {"team": "ranking"}}}
+    local = document("LocalQueue", "default", {"queue": "ranking"}, "team-ranking")
+    planned = plan(live, queue("ranking", "company", 32, **selector), local)
+    assert (effects(planned), planned["limits"]) == ({"wouldStart": ["team-ranking/more"]}, [])
+    selector = {"namespaceSelector": {"matchLabels": {"team": "vision"}}}
+    assert effects(plan(live, queue("ranking", "company", 32, **selector), local)) == {}
 
 
 def test_nothing_changes_nothing(live: TestClient):
