@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test lint format bench lock
+.PHONY: install run test lint format bench bench-load lock
 
 install: $(STAMP)
 
@@ -36,6 +36,9 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
+
+bench-load: $(STAMP)
+	$(BIN)/python -m benchmarks.load
 
 # Pins every dependency with hashes; needs `uv` (pip install uv).
 lock:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.api_requests import api_requests
 from benchmarks.machine import Meter
 from benchmarks.report import Report
 from benchmarks.world import BARE, World, create_all, world
@@ -61,13 +62,13 @@ def _variant(variant: Variant, jobs: int, quota: int, keep: Path | None) -> Repo
         product.configure(*topology, queue("team", quota))
         namespace = made.cluster.new_namespace("bench")
         _fill(made, product, namespace, jobs, quota, variant)
-        before, meter = _requests(made), Meter(made.processes())
+        before, meter = api_requests(made.cluster), Meter(made.processes())
         play = asyncio.run(_play(made, namespace, jobs, variant))
         seconds = max(play.finished.values()) - play.began
         wait_for(lambda: _ended(product, jobs), "all workloads have ended", 120)
         wait_for(lambda: not product.store.pending_outbox(), "an empty outbox", 120)
         _report(report, play, quota, seconds, _decided(product))
-        _costs(report, meter, before, _requests(made), jobs, play)
+        _costs(report, meter, before, api_requests(made.cluster), jobs, play)
     report.note(made.floor())
     return report
 
@@ -224,20 +225,6 @@ def _costs(
     words = ", ".join(f"{name} {1000 * used / jobs:.1f}" for name, used in busiest if used / jobs > 0.0005)
     report.value("processor ms for each Job", f"{words} (all: {sum(spent.values()) / seconds:.2f} cores)")
     requests = after - before
-    requests.subtract({(f"{verb.upper()}", plural): n for (verb, plural), n in play.asked.items() if verb == "patch"})
+    requests.subtract({("PATCH", f"{plural}/status"): n for (verb, plural), n in play.asked.items() if verb == "patch"})
     shown = ", ".join(f"{verb} {what} {n / jobs:.2f}" for (verb, what), n in requests.most_common() if n / jobs >= 0.01)
     report.value("API requests for each Job, the benchmark's own left out", shown)
-
-
-def _requests(made: World) -> Counter[tuple[str, str]]:
-    """(verb, resource) -> requests that the API server has answered; watches are left out."""
-    counts: Counter[tuple[str, str]] = Counter()
-    text = made.cluster.client.request("GET", "/metrics", timeout=60)["text"]
-    for line in text.splitlines():
-        if not line.startswith("apiserver_request_total{"):
-            continue
-        labels, _, value = line[len("apiserver_request_total{") :].rpartition("} ")
-        found = dict(part.split("=", 1) for part in labels.replace('"', "").split(",") if "=" in part)
-        if found.get("verb") in ("POST", "PATCH", "PUT", "DELETE", "GET", "LIST") and found.get("resource"):
-            counts[found["verb"], found["resource"]] += round(float(value))
-    return counts

@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -112,7 +112,7 @@ class Product:
         self.store = store
         self.client = cluster.client
         self._context = Context(store, lambda: datetime.now(UTC))
-        self._folder = folder
+        self.folder = folder
         install(cluster)
         self.metrics_port, webhook_port = free_port(), free_port()
         self.controller = self._role(
@@ -135,16 +135,20 @@ class Product:
         kubeconfig = self.cluster.kubeconfig_for_service_account(NAMESPACE, account)
         program = [sys.executable, "-m", "queue_manager.cli.main", command]
         common = ["--kubeconfig", str(kubeconfig), "--database", database_url]
-        return Role(command, [*program, *common, *options], self._folder / f"{command}.log")
+        return Role(command, [*program, *common, *options], self.folder / f"{command}.log")
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[Product]:
-        """Both processes up and ready; afterwards stopped, and what they registered removed."""
+    def running(self, *, webhook: bool = True) -> Iterator[Product]:
+        """Both processes up and ready, or the controller alone; afterwards stopped, and the webhooks removed."""
         try:
             self.controller.start()
-            self.webhook.start()
+            if webhook:
+                self.webhook.start()
+            else:
+                self.remove_webhooks()
             self.wait_ready()
-            wait_for(self._webhooks_work, "webhooks registered", 30)
+            if webhook:
+                wait_for(self._webhooks_work, "webhooks registered", 30)
             yield self
         except BaseException:
             for role in (self.controller, self.webhook):
@@ -154,8 +158,12 @@ class Product:
         finally:
             self.controller.stop()
             self.webhook.stop()
-            for kind in WEBHOOKS:
-                self.client.delete(kind, "queue-manager.io")
+            self.remove_webhooks()
+
+    def remove_webhooks(self) -> None:
+        """Nobody is asked about jobs any more."""
+        for kind in WEBHOOKS:
+            self.client.delete(kind, "queue-manager.io")
 
     def _webhooks_work(self) -> bool:
         """Whether the API server gets an answer from the webhook to a job it would have to ask about."""
@@ -189,6 +197,10 @@ class Product:
         """Applies configuration objects (dicts or YAML) as `queue-manager apply` does."""
         for one in objects:
             apply_text(self._context, one if isinstance(one, str) else yaml.safe_dump(one), file="test.yaml")
+
+    def configure_all(self, objects: Iterable[Object]) -> None:
+        """Applies many objects at once: one revision."""
+        apply_text(self._context, yaml.safe_dump_all(objects), file="test.yaml")
 
     def row(self, namespace: str, name: str) -> WorkloadRow | None:
         """The newest workload of that name."""

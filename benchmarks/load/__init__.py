@@ -1,0 +1,1 @@
+"""Kueue's three load tests, played with suspended Jobs at a real API server (issue 7)."""
