@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -20,7 +21,7 @@ Prune = Annotated[bool, typer.Option("--prune", help="Delete what a former apply
 Rollback = Annotated[
     int | None, typer.Option(min=0, help="Instead of files: going back to this revision.", show_default=False)
 ]
-Why = Annotated[str, typer.Option(help="Why, for the revision.", show_default=False)]
+Reason = Annotated[str, typer.Option(help="Why, for the revision.", show_default=False)]
 IfPlan = Annotated[
     str, typer.Option(metavar="HASH", help="Only if the plan still is the one with this hash.", show_default=False)
 ]
@@ -36,7 +37,7 @@ def apply(
     file: Files,
     owner: Owner = "",
     prune: Prune = False,
-    reason: Why = "",
+    reason: Reason = "",
     if_plan: IfPlan = "",
     server: Server = DEFAULT_SERVER,
     token: Token = "",
@@ -48,36 +49,31 @@ def apply(
     apply(Client(server, token), Asked(file, owner, prune), reason=reason, if_plan=if_plan, form=output)
 
 
-def plan(
-    file: SomeFiles = None,
-    rollback: Rollback = None,
-    owner: Owner = "",
-    prune: Prune = False,
-    server: Server = DEFAULT_SERVER,
-    token: Token = "",
-    output: Output = Format.TABLE,
-) -> None:
-    """Tell what `apply` or `rollback` would change, and whom that hurts or helps now. Changes nothing."""
-    from queue_manager.cli.configuration import Asked, plan
+def _told(name: str, words: str) -> Callable[..., None]:
+    """A command that tells what a change would do."""
 
-    _one_of(file, rollback)
-    plan(Client(server, token), Asked(file or (), owner, prune, rollback), output)
+    def command(
+        file: SomeFiles = None,
+        rollback: Rollback = None,
+        owner: Owner = "",
+        prune: Prune = False,
+        server: Server = DEFAULT_SERVER,
+        token: Token = "",
+        output: Output = Format.TABLE,
+    ) -> None:
+        from queue_manager.cli import configuration
+
+        if bool(file) == (rollback is not None):
+            raise typer.BadParameter("give either files or --rollback N", param_hint="--file")
+        tell = {"plan": configuration.plan, "diff": configuration.diff}[name]
+        tell(Client(server, token), configuration.Asked(file or (), owner, prune, rollback), output)
+
+    command.__name__, command.__doc__ = name, words
+    return command
 
 
-def diff(
-    file: SomeFiles = None,
-    rollback: Rollback = None,
-    owner: Owner = "",
-    prune: Prune = False,
-    server: Server = DEFAULT_SERVER,
-    token: Token = "",
-    output: Output = Format.TABLE,
-) -> None:
-    """Tell what `apply` or `rollback` would change, field by field. Changes nothing."""
-    from queue_manager.cli.configuration import Asked, diff
-
-    _one_of(file, rollback)
-    diff(Client(server, token), Asked(file or (), owner, prune, rollback), output)
+plan = _told("plan", "Tell what `apply` or `rollback` would change, and whom that hurts or helps now. Changes nothing.")
+diff = _told("diff", "Tell what `apply` or `rollback` would change, field by field. Changes nothing.")
 
 
 def export(server: Server = DEFAULT_SERVER, token: Token = "", output: Output = Format.YAML) -> None:
@@ -107,7 +103,7 @@ def revisions(
 
 def rollback(
     number: Annotated[int, typer.Argument(min=0, metavar="N", help="The revision to go back to.")],
-    reason: Why = "",
+    reason: Reason = "",
     if_plan: IfPlan = "",
     server: Server = DEFAULT_SERVER,
     token: Token = "",
@@ -125,8 +121,3 @@ def schema() -> None:
     from queue_manager.config.json_schema import configuration_schema
 
     print_data(configuration_schema(), Format.JSON)
-
-
-def _one_of(file: list[str] | None, rollback: int | None) -> None:
-    if bool(file) == (rollback is not None):
-        raise typer.BadParameter("give either files or --rollback N", param_hint="--file")
