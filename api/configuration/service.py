@@ -174,6 +174,7 @@ def write(context: Context, proposal: Proposal, reason: str) -> Applied:
         now=context.now(),
         expected_revision=before,
         source=context.caller.source.value,
+        address=context.caller.address,
     )
     return Applied(
         revision=revision.number,

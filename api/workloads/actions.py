@@ -85,7 +85,14 @@ def _again(context: Context, row: WorkloadRow) -> WorkloadRow:
 def _instruct(context: Context, row: WorkloadRow, wish: Wish, arguments: Mapping[str, Any], reason: str) -> bool:
     caller = context.caller
     id_ = context.store.instruct(
-        row.uid, wish, arguments, who=caller.name, reason=reason, source=caller.source.value, now=context.now()
+        row.uid,
+        wish,
+        arguments,
+        who=caller.name,
+        reason=reason,
+        source=caller.source.value,
+        now=context.now(),
+        address=caller.address,
     )
     if id_ is None:
         raise not_found("workload", f"{row.namespace}/{row.name}")

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Select, literal, select, text, tuple_
 
 from queue_manager.store import codec
+from queue_manager.store.schema import audit
 
+_FIELDS = "at, who, action, object, before, after, source, reason, address"
+_COLUMNS = f"id, {_FIELDS}"
 _INSERT = text(
-    "INSERT INTO audit (at, who, action, object, before, after, source, reason) "
-    "VALUES (:at, :who, :action, :object, CAST(:before AS jsonb), CAST(:after AS jsonb), :source, :reason)"
+    f"INSERT INTO audit ({_FIELDS}) VALUES "
+    "(:at, :who, :action, :object, CAST(:before AS jsonb), CAST(:after AS jsonb), :source, :reason, :address)"
 )
-_COLUMNS = "id, at, who, action, object, before, after, source, reason"
+_INSERT_MANY = text(
+    f"INSERT INTO audit ({_FIELDS}) "
+    "SELECT :at, :who, r.action, r.object, r.before, r.after, :source, :reason, :address "
+    "FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (action text, object text, before jsonb, after jsonb)"
+)
 _LATEST = text(
     f"SELECT {_COLUMNS} FROM audit WHERE CAST(:before AS bigint) IS NULL OR id < :before ORDER BY id DESC LIMIT :limit"
 )
@@ -38,6 +45,28 @@ class AuditEntry:
     after: Mapping[str, Any] | None
     source: str
     reason: str
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Filters of a search; "" and None are no filter. `object` is the beginning of an object's name."""
+
+    who: str = ""
+    action: str = ""
+    object: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """One thing that was done to one object."""
+
+    action: str
+    object: str
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
 
 
 def write(
@@ -51,8 +80,10 @@ def write(
     source: str,
     reason: str,
     now: datetime,
+    address: str = "",
 ) -> None:
-    """Adds a line, in the transaction of what it tells of."""
+    """Adds a line, in the transaction of what it tells of. `source` says how somebody proved who they are, `address`
+    where the request came from."""
     connection.execute(
         _INSERT,
         {
@@ -64,8 +95,18 @@ def write(
             "after": codec.encode(after) if after is not None else None,
             "source": source,
             "reason": reason,
+            "address": address,
         },
     )
+
+
+def write_many(
+    connection: Connection, deeds: Sequence[Deed], *, who: str, source: str, reason: str, now: datetime, address: str
+) -> None:
+    """A line for each deed of one change."""
+    values = {"at": now, "who": who, "source": source, "reason": reason, "address": address}
+    if deeds:
+        connection.execute(_INSERT_MANY, {**values, "rows": codec.encode(deeds)})
 
 
 def entries(connection: Connection, limit: int, before: int | None, object: str | None) -> list[AuditEntry]:
@@ -76,3 +117,31 @@ def entries(connection: Connection, limit: int, before: int | None, object: str 
     else:
         rows = connection.execute(_OF_OBJECT, {**arguments, "object": object})
     return [AuditEntry(*row) for row in rows]
+
+
+Place = tuple[datetime, int]
+"""(time, id) of a line: what comes after it is older."""
+
+
+def search(connection: Connection, wanted: Wanted, after: Place | None, limit: int) -> list[AuditEntry]:
+    """Lines that fit all filters, newest first, after a place."""
+    return [AuditEntry(*row) for row in connection.execute(search_query(wanted, after, limit))]
+
+
+def search_query(wanted: Wanted, after: Place | None, limit: int) -> Select[Any]:
+    """The query of `search`; each filter has an index that ends in the order."""
+    columns = audit.c
+    query = select(*(columns[name.strip()] for name in _COLUMNS.split(",")))
+    if wanted.who:
+        query = query.where(columns.who == wanted.who)
+    if wanted.action:
+        query = query.where(columns.action == wanted.action)
+    if wanted.object:
+        query = query.where(columns.object.startswith(wanted.object, autoescape=True))
+    if wanted.since is not None:
+        query = query.where(columns.at >= wanted.since)
+    if wanted.until is not None:
+        query = query.where(columns.at < wanted.until)
+    if after is not None:
+        query = query.where(tuple_(columns.at, columns.id) < tuple_(literal(after[0]), literal(after[1])))
+    return query.order_by(columns.at.desc(), columns.id.desc()).limit(limit)

@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from queue_manager.store import audits, codec
+from queue_manager.store import allowances, audits, codec
+from queue_manager.store.allowances import Allowance
 from queue_manager.store.notify import CONFIGURATION, notify
 from queue_manager.store.records import ConfigObject, Revision, StaleConfiguration
 from queue_manager.store.rowset import Rowset
@@ -103,6 +104,8 @@ def apply(
     now: datetime,
     expected_revision: int | None,
     source: str,
+    address: str = "",
+    allowed: Sequence[Allowance] | None = None,
 ) -> Revision:
     """Creates, changes and deletes objects as one revision; see `Store.apply_configuration`."""
     connection.execute(_TAKE, {"key": _LOCK})
@@ -120,13 +123,32 @@ def apply(
         action="configuration.apply",
         object=f"revision/{made.number}",
         before={"revision": newest},
-        after={"revision": made.number, "diff": diff},
+        after={"revision": made.number, "objects": len(diff)},
         source=source,
         reason=reason,
         now=now,
+        address=address,
     )
+    audits.write_many(
+        connection,
+        [_deed(entry) for entry in diff],
+        who=author,
+        source=source,
+        reason=reason,
+        now=now,
+        address=address,
+    )
+    if allowed is not None:
+        allowances.replace_all(connection, allowed)
     notify(connection, CONFIGURATION)
     return made
+
+
+def _deed(entry: Mapping[str, Any]) -> audits.Deed:
+    before, after = entry["before"], entry["after"]
+    done = "create" if before is None else "delete" if after is None else "change"
+    name = "/".join(part for part in (entry["kind"], entry["namespace"], entry["name"]) if part)
+    return audits.Deed(f"configuration.{done}", name, before, after)
 
 
 def revisions(connection: Connection, limit: int, before: int | None) -> list[Revision]:

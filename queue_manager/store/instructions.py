@@ -38,6 +38,7 @@ def add(
     reason: str,
     source: str,
     now: datetime,
+    address: str = "",
 ) -> int | None:
     """Notes a wish with its audit line; its id, None when the workload is not stored any more."""
     values = {"uid": uid, "wish": wish.value, "arguments": codec.encode(arguments), "at": now}
@@ -55,6 +56,7 @@ def add(
         source=source,
         reason=reason,
         now=now,
+        address=address,
     )
     notify(connection, INSTRUCTIONS)
     return id_

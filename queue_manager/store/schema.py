@@ -20,6 +20,7 @@ from sqlalchemy import (
     Identity,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -357,7 +358,39 @@ audit = Table(
     Column("after", JSONB),
     _text("source"),
     _text("reason"),
+    _text("address"),
     Index(None, "at", "id"),
     Index(None, "object", "id"),
+    Index(None, "who", "at", "id"),
+    Index(None, "action", "at", "id"),
+    Index("audit_prefix_idx", "object", "at", "id", postgresql_ops={"object": "text_pattern_ops"}),
     comment="Append-only for every role",
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    _name("name"),
+    Column("hash", LargeBinary, nullable=False),
+    _json("scopes", "[]"),
+    _time("created_at"),
+    _text("created_by"),
+    _time("expires_at", nullable=True),
+    _time("used_at", nullable=True),
+    _time("revoked_at", nullable=True),
+    _text("revoked_by"),
+    UniqueConstraint("hash"),
+    CheckConstraint("octet_length(hash) = 32", name="hash"),
+    Index("tokens_name_idx", "name", unique=True, postgresql_where=text("revoked_at IS NULL")),
+    comment="API tokens; hash is the SHA-256 of the token, which nobody keeps",
+)
+
+allowances = Table(
+    "allowances",
+    metadata,
+    _name("kind", primary_key=True),
+    _name("name", primary_key=True),
+    _json("cells", "[]"),
+    comment="What a subtree was given from above, which its own admins may share out",
 )

@@ -23,6 +23,8 @@ from queue_manager.store import (
     sums,
     workloads,
 )
+from queue_manager.store.access import AccessStore
+from queue_manager.store.allowances import Allowance
 from queue_manager.store.audits import AuditEntry
 from queue_manager.store.configurations import Key
 from queue_manager.store.leases import Lease
@@ -54,6 +56,7 @@ class Store:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.access = AccessStore(engine)
 
     # --- leases ---------------------------------------------------------------------------------------------------
 
@@ -128,11 +131,14 @@ class Store:
         reason: str,
         source: str,
         now: datetime,
+        address: str = "",
     ) -> int | None:
         """Notes what somebody asks of a workload, with its audit line, and tells the leader; its id, None when the
         workload is not stored any more."""
         with self.engine.begin() as connection:
-            return instructions.add(connection, uid, wish, arguments, who=who, reason=reason, source=source, now=now)
+            return instructions.add(
+                connection, uid, wish, arguments, who=who, reason=reason, source=source, now=now, address=address
+            )
 
     def pending_instructions(self, uid: str | None = None) -> list[Instruction]:
         """What is not carried out yet, of one workload or of all, in the order asked for."""
@@ -236,12 +242,14 @@ class Store:
         now: datetime,
         expected_revision: int | None = None,
         source: str,
+        address: str = "",
+        allowed: Sequence[Allowance] | None = None,
     ) -> Revision:
         """Creates or replaces `objects` and deletes the (kind, namespace, name) of `delete`: one revision, with audit.
 
         When nothing changes there is no revision: the newest is returned (number 0 when there never was one).
         StaleConfiguration when `expected_revision` is given and not the newest. Waits for commits under way that were
-        decided by the present revision.
+        decided by the present revision. `allowed` takes the place of what is kept of the allowances of subtrees.
         """
         with self.engine.begin() as connection:
             return configurations.apply(
@@ -253,6 +261,8 @@ class Store:
                 now=now,
                 expected_revision=expected_revision,
                 source=source,
+                address=address,
+                allowed=allowed,
             )
 
     def revisions(self, limit: int = 50, before: int | None = None) -> list[Revision]:

@@ -58,7 +58,8 @@ def test_applying_the_same_again_makes_no_revision(store: Store) -> None:
     assert apply(store).number == 0
     first = apply(store, queue("a", 1))
     assert apply(store, queue("a", 1), delete=[("Queue", "", "unknown")]) == first
-    assert len(store.revisions()) == len(store.audit_entries()) == 1
+    assert len(store.revisions()) == len(store.audit_entries(object="revision/1")) == 1
+    assert len(store.audit_entries()) == 2  # the revision and its one object
     assert apply(store, queue("a", 1, owner="git")).number == 2
 
 
@@ -104,15 +105,22 @@ def test_many_writers_make_one_line_of_revisions(store: Store) -> None:
 def test_every_revision_is_audited(store: Store) -> None:
     apply(store, queue("a", 1))
     store.audit("grace", "workload.hold", "team/job", None, {"state": "held"}, "api", "on fire", NOW)
-    hold, applied = store.audit_entries()
+    hold, changed, applied = store.audit_entries()
     assert (applied.who, applied.action, applied.object, applied.source) == (
         "ada",
         "configuration.apply",
         "revision/1",
         "cli",
     )
-    assert applied.after is not None
-    assert applied.after["diff"][0]["name"] == "a"
+    assert applied.after == {"revision": 1, "objects": 1}
+    assert (changed.who, changed.action, changed.object, changed.before) == (
+        "ada",
+        "configuration.create",
+        "Queue/a",
+        None,
+    )
+    assert changed.after is not None
+    assert changed.after["spec"]["quota"] == 1
     assert (hold.who, hold.before, hold.after, hold.reason, hold.at) == (
         "grace",
         None,
@@ -121,4 +129,4 @@ def test_every_revision_is_audited(store: Store) -> None:
         NOW,
     )
     assert store.audit_entries(object="team/job") == [hold]
-    assert store.audit_entries(before=hold.id) == [applied]
+    assert store.audit_entries(before=hold.id) == [changed, applied]
