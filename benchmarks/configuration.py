@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -181,14 +181,23 @@ def _api(url: str) -> Iterator[Client]:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "queue_manager.cli.main", "api", "--port", str(port)]
     environment = {**os.environ, "QM_DATABASE": url}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-    try:
-        server = f"http://127.0.0.1:{port}"
-        while True:
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{server}/readyz", timeout=1):
-                break
-            time.sleep(0.1)
-        yield Client(server)
-    finally:
-        process.terminate()
-        process.wait()
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, env=environment, stderr=errors)
+        try:
+            server = f"http://127.0.0.1:{port}"
+            _wait_ready(f"{server}/readyz", process, errors)
+            yield Client(server)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _wait_ready(url: str, process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
+    """Returns once `url` answers. Raises RuntimeError with what the process has said when that ended."""
+    while process.poll() is None:
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=1):
+            return
+        time.sleep(0.1)
+    errors.seek(0)
+    said = errors.read().decode(errors="replace").strip()
+    raise RuntimeError(f"queue-manager api has ended with {process.returncode}: {said}")

@@ -197,13 +197,16 @@ def as_kubernetes_has_them(
     named = [covering for covering in found if covering.pod_sets]
     covered = {name for covering in named for name in covering.pod_sets}
     known = [*named, *(old for old in remembered(inputs) if covered.isdisjoint(old.pod_sets))]
-    news = [one for one in known if _places(with_groups(groups, [one])) != _places(groups)]
+    news = [one for one in known if _asked_of(with_groups(groups, [one])) != _asked_of(groups)]
     return with_groups(groups, known), noted(news)
 
 
-def _places(groups: tuple[PodGroup, ...]) -> list[tuple[object, ...]]:
-    """What of pod groups decides where their pods go, and what becomes of them."""
-    return [(g.topology, g.disruption, tuple((p.name, p.topology) for p in g.pod_sets)) for g in groups]
+def _asked_of(groups: tuple[PodGroup, ...]) -> list[tuple[object, ...]]:
+    """What pod groups say of their pods beside their number: where they go, how many start together, what becomes of
+    them."""
+    return [
+        (g.policy, g.minimum, g.topology, g.disruption, tuple((p.name, p.topology) for p in g.pod_sets)) for g in groups
+    ]
 
 
 def with_fixed_gang(old: WorkloadRow, new: WorkloadRow) -> WorkloadRow:

@@ -159,6 +159,8 @@ def noted(coverings: Sequence[Covering]) -> dict[str, str]:
                 "level": covering.group.level,
                 "policy": covering.group.policy.value,
                 "disruption": covering.group.disruption.value,
+                "minimum": covering.group.minimum,
+                "priority": covering.group.priority,
                 "each": covering.each,
             },
             sort_keys=True,
@@ -178,7 +180,8 @@ def remembered(inputs: Mapping[str, str]) -> list[Covering]:
         try:
             data = json.loads(inputs[key])
             policy, mode = GroupPolicy(data["policy"]), DisruptionMode(data["disruption"])
-            group = KubernetesGroup("", "", policy, None, str(data["level"]), mode)
+            minimum, priority = _number(data.get("minimum")), _number(data.get("priority"))
+            group = KubernetesGroup("", "", policy, minimum, str(data["level"]), mode, priority)
             found.append(Covering(names, group, bool(data["each"])))
         except (ValueError, KeyError, TypeError):
             continue

@@ -42,6 +42,7 @@ from queue_manager.kinds.kind import (
     Write,
 )
 from queue_manager.kinds.limit_ranges import Defaults
+from queue_manager.kinds.plain_rules import plain_rules
 from queue_manager.kinds.plain_shapes import (
     POD_GROUP_LABEL,
     POD_GROUP_SIZE,
@@ -93,15 +94,21 @@ class PlainPods:
             raise Unresolvable(PODS_MISSING, "", _missing(obj, len(done) + len(there), size))
         members = [*done, *there[: size - len(done)]]
         counts = Counter(self.pod_set_of(pod) for pod in sorted(members, key=age))
-        shapes = _shapes(members, Defaults(lookup, obj["metadata"].get("namespace", "")))
+        templates = {pod[SHAPE]: View(pod[TEMPLATE], "") for pod in members if TEMPLATE in pod}
+        shapes = _shapes(templates, Defaults(lookup, obj["metadata"].get("namespace", "")))
         if not shapes:
             raise Unresolvable(PODS_MISSING, "", "no pod of the group waits at its gate")
         metadata = View(obj)["metadata"]
         wishes = wishes_of(metadata)
         min_count = _min_count(metadata, size, len(shapes))
         ended = Counter(self.pod_set_of(pod) for pod in done)
+        rules = plain_rules(obj["metadata"], templates, [pod for pod in members if not has_succeeded(pod)])
         pod_sets = (
-            replace(with_count(shapes[name], counts[name], reclaimed=ended[name]), min_count=min_count)
+            replace(
+                with_count(shapes[name], counts[name], reclaimed=ended[name]),
+                min_count=min_count,
+                rules=rules[name].rules,
+            )
             for name in counts
             if name in shapes
         )
@@ -109,6 +116,7 @@ class PlainPods:
             pod_groups=(PodGroup("main", tuple(with_wishes(pod_set, 0, wishes) for pod_set in pod_sets)),),
             topology=wishes.topology,
             pod_priority_class=next((s.priority_class for s in shapes.values() if s.priority_class), ""),
+            messages=tuple(dict.fromkeys(message for found in rules.values() for message in found.messages)),
         )
 
     def is_suspended(self, obj: Object) -> bool:
@@ -286,11 +294,10 @@ def _agree(pods: Sequence[Object]) -> None:
             raise Unresolvable("Disagreement", path, f"{path} must be the same on all pods of the group, but is {said}")
 
 
-def _shapes(members: Sequence[Object], defaults: Defaults) -> Mapping[str, PodShape]:
+def _shapes(templates: Mapping[str, View], defaults: Defaults) -> Mapping[str, PodShape]:
     """Pod sets by name. What they ask for stands in those of their pods that were not let through yet: a pod set of
     which all have succeeded needs nothing any more."""
-    templates = {pod[SHAPE]: pod[TEMPLATE] for pod in members if TEMPLATE in pod}
-    return {name: pod_shape(View(template), name, defaults) for name, template in templates.items()}
+    return {name: pod_shape(template, name, defaults) for name, template in templates.items()}
 
 
 def _min_count(metadata: View, size: int, shapes: int) -> int | None:

@@ -13,9 +13,11 @@ from typing import Any
 
 from queue_manager.cluster.pods import is_gone
 from queue_manager.cluster.port import Object
+from queue_manager.kinds.fields import View
 from queue_manager.kinds.gates import awaits_admission
-from queue_manager.kinds.kind import PREFIX, QUEUE_LABEL
+from queue_manager.kinds.kind import PREFIX, QUEUE_LABEL, Unresolvable
 from queue_manager.kinds.patches import digest
+from queue_manager.kinds.pod_rules import asked_labels
 
 POD_GROUP_LABEL = PREFIX + "pod-group"
 POD_GROUP_SIZE = PREFIX + "pod-group-size"
@@ -33,6 +35,7 @@ _SPEC = (
     *("affinity", "hostNetwork", "nodeSelector", "overhead", "priority", "priorityClassName", "resourceClaims"),
     *("resources", "schedulerName", "tolerations", "topologySpreadConstraints"),
 )
+_LABELS = "labels"
 _CONTAINER = ("resources", "ports", "restartPolicy")
 
 
@@ -83,20 +86,38 @@ def shaped(projected: Object, pod: Object) -> Object:
         return projected
     if admission_of(pod)[0] and (noted := (pod["metadata"].get("annotations") or {}).get(POD_SET)):
         return {**projected, SHAPE: noted}
-    text = json.dumps(_template_spec(pod.get("spec") or {}), sort_keys=True)
+    text = json.dumps(_decisive(pod), sort_keys=True)
     return {**projected, SHAPE: shape_name(text), TEMPLATE: _shared_template(text)}
 
 
 @lru_cache(maxsize=4096)
 def shape_name(text: str) -> str:
-    """The name of the pod set of all pods with this part of a spec."""
+    """The name of the pod set of all pods of which this is what decides."""
     return f"pods-{digest(text)[:8]}"
 
 
 @lru_cache(maxsize=4096)
 def _shared_template(text: str) -> Mapping[str, Any]:
     """One template for all pods that are alike."""
-    return {"metadata": {}, "spec": json.loads(text)}
+    spec = json.loads(text)
+    return {"metadata": {"labels": spec.pop(_LABELS, {})}, "spec": spec}
+
+
+def _decisive(pod: Object) -> Object:
+    """What makes pods alike: what decides of their spec, and those labels that the rules for their places ask for."""
+    spec = _template_spec(pod.get("spec") or {})
+    labels = pod["metadata"].get("labels") or {}
+    own = {key: labels[key] for key in _asked_labels(spec) & labels.keys()}
+    return {**spec, _LABELS: own} if own else spec
+
+
+def _asked_labels(spec: Object) -> frozenset[str]:
+    if not spec.get("affinity") and not spec.get("topologySpreadConstraints"):
+        return frozenset()  # nearly all pods
+    try:
+        return asked_labels(View(spec))
+    except Unresolvable:
+        return frozenset()  # who reads the template says what is wrong with it
 
 
 def _template_spec(spec: Object) -> Object:

@@ -32,17 +32,21 @@ OF_ONE_JOB = frozenset(
     (*JOB_NAMES, *CONTROLLER_UIDS, *(_JOB_SET + n for n in ("jobset-name", "jobset-uid", "job-key")))
 )
 """Labels whose values no two jobs share."""
+_TELLS_APART = "add matchLabelKeys with batch.kubernetes.io/job-name (Job) or jobset.sigs.k8s.io/jobset-name"
 
 
 @dataclass(frozen=True, slots=True)
 class PodLabels:
     """The labels that all pods of a pod set will have. Those of `by_job` have one value in each child Job, of `by_pod`
-    one in each pod; `unknown` have one value in all, which nobody knows yet."""
+    one in each pod; `unknown` have one value in all, which nobody knows yet. `of_one` are those whose values no two
+    workloads share, `advice` says how to ask for one of them ("" where there is none)."""
 
     known: Mapping[str, str] = field(default_factory=dict)
     unknown: frozenset[str] = frozenset()
     by_job: frozenset[str] = frozenset()
     by_pod: frozenset[str] = frozenset()
+    of_one: frozenset[str] = OF_ONE_JOB
+    advice: str = _TELLS_APART
 
     @classmethod
     def of_job(cls, template: View, name: str) -> PodLabels:
@@ -71,6 +75,7 @@ class PodLabels:
         return key not in self.unknown | self.by_job | self.by_pod
 
 
+_KEY_LISTS = ("matchLabelKeys", "mismatchLabelKeys")
 NO_OTHERS: Mapping[str, PodLabels] = {}
 
 
@@ -80,6 +85,17 @@ class RulesFound:
 
     rules: PodRules
     messages: tuple[str, ...]
+
+
+def asked_labels(spec: View) -> frozenset[str]:
+    """The keys of labels that the rules of a pod spec ask for. Raises Unresolvable."""
+    spread = spec["topologySpreadConstraints"].items()
+    rules = [rule for rule in spread if rule["whenUnsatisfiable"].text() != "ScheduleAnyway"]
+    for kind in ("podAffinity", "podAntiAffinity"):
+        rules += spec.at("affinity", kind, REQUIRED).items()
+    selected = (requirement.key for rule in rules for requirement in _requirements(rule["labelSelector"]))
+    named = (key.text() for rule in rules for listed in _KEY_LISTS for key in rule[listed].items())
+    return frozenset((*selected, *named))
 
 
 def pod_rules(
@@ -168,11 +184,10 @@ class _Reader:
                 about = f"selects the pods of {other} too: add a label that only {self.name} has"
                 raise self._refusal(view["labelSelector"], about)
         asked = {requirement.key for requirement in requirements if requirement.operator == "In"}
-        if not OF_ONE_JOB & asked.union(keys) and not view["whenUnsatisfiable"].given:
+        if not self.labels.of_one & asked.union(keys) and not view["whenUnsatisfiable"].given:
             path = view["labelSelector"].path
-            more = "with which places are not planned: add matchLabelKeys with batch.kubernetes.io/job-name"
-            more += " (Job) or jobset.sigs.k8s.io/jobset-name"
-            self.messages.append(f"{path} may select pods of other jobs too, {more}")
+            more = f": {self.labels.advice}" if self.labels.advice else ""
+            self.messages.append(f"{path} may select pods of other jobs too, with which places are not planned{more}")
         return any(key in self.labels.by_job for key in keys)
 
     def _has(self, key: str) -> bool:

@@ -69,6 +69,7 @@ class _Table:
     spent: Collection[int] = frozenset()
     taken: dict[int, Object] = field(default_factory=dict)
     _left: dict[int, Iterator[int]] = field(default_factory=dict)
+    _ends: dict[int, bool] = field(default_factory=dict)
 
     def block(self, replica: int) -> range:
         """The slots of one replica."""
@@ -85,6 +86,14 @@ class _Table:
         one ended."""
         left = self._left.setdefault(replica, iter(self.block(replica)))
         return next((slot for slot in left if slot not in self.taken and slot not in self.spent), None)
+
+    def one_ends(self, replica: int) -> bool:
+        """Whether one of those that have a slot of a replica is being deleted. Whom slots are given to later are not,
+        so that the first answer holds."""
+        if replica not in self._ends:
+            holders = (self.taken.get(slot) for slot in self.block(replica))
+            self._ends[replica] = any(holder and holder["metadata"].get("deletionTimestamp") for holder in holders)
+        return self._ends[replica]
 
     def free(self, among: Iterable[int]) -> list[int]:
         """Those of the slots that nobody has."""
@@ -212,11 +221,10 @@ def _slot_for(table: _Table, pod: Object) -> int | None:
 def _may_have_one_later(table: _Table, pod: Object) -> bool:
     """Whether a pod of the same rank still has its slot, or one that ends has a slot that it could have."""
     rank = rank_of(pod)
-    holders = [table.taken[slot] for slot in table.block(rank.replica) if slot in table.taken]
     nominal = table.nominal(rank)
     if nominal is not None and nominal in table.taken and rank_of(table.taken[nominal]) == rank:
         return True
-    return any(holder["metadata"].get("deletionTimestamp") for holder in holders)
+    return table.one_ends(rank.replica)
 
 
 def _turn(pod: Object) -> tuple[int, int, str, str]:

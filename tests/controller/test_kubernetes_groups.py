@@ -230,6 +230,21 @@ async def test_what_kube_scheduler_says_of_a_group_is_told_once(store: Store) ->
         assert "needs 3 pods at once, and 2 are left" in world.known_row("a").message
 
 
+async def test_a_gang_is_as_it_was_while_its_group_is_away(store: Store) -> None:
+    async with World(store) as world:
+        groups = Groups(world, VERSIONS[0])
+        await world.submit(batch_job("b", 4, seconds=600), JOBS)
+        await world.until_state("b", State.RUNNING)
+        await world.submit(batch_job("a", 3, seconds=600), JOBS)
+        await world.until_state("a", State.WAITING)
+        groups.make("g", groups.job("a"), key="", minimum=3)
+        await world.until(lambda: world.known_row("a").pod_groups[0].minimum == 3)
+        with_it = world.known_row("a").pod_groups
+        groups.delete("g")
+        await world.clock.advance(5)
+        assert world.known_row("a").pod_groups == with_it
+
+
 async def test_a_priority_that_kube_scheduler_refuses_is_told(store: Store) -> None:
     async with World(store) as world:
         groups = Groups(world, VERSIONS[0])

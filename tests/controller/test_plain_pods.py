@@ -76,6 +76,18 @@ def bound(world: World, prefix: str = "") -> list[str]:
     return sorted(p["spec"]["nodeName"] for p in world.pods(prefix) if p["spec"].get("nodeName"))
 
 
+async def test_pods_of_a_group_that_want_to_be_apart_get_nodes_of_their_own(world: World) -> None:
+    labels = {"app": "train"}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
+    pods = [plain(f"g-{number}", "g", 4, gpus=1, labels=labels) for number in range(4)]
+    for made in pods:
+        made["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    await create(world, pods)
+    await world.until_state("g", State.RUNNING)
+    await world.until(lambda: len(bound(world)) == 4)
+    assert bound(world) == ["n0", "n1", "n2", "n3"]
+
+
 async def test_a_group_waits_until_all_its_pods_exist_and_then_runs_whole(world: World) -> None:
     await group(world, "g", 4, 3)
     row = await world.until_state("g", State.HELD)

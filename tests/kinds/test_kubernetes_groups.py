@@ -113,9 +113,18 @@ def test_groups_of_each_child_job_are_slices() -> None:
 
 
 def test_notes_read_back() -> None:
-    coverings = [covering("a", "b", disruption=DisruptionMode.ALL), covering("c", level="", each=True)]
+    coverings = [covering("a", "b", disruption=DisruptionMode.ALL), covering("c", level="", each=True, priority=7)]
     groups = (PodGroup("main", (pod_set("a"), pod_set("b"), pod_set("c"))),)
-    again = with_groups(groups, remembered(noted(coverings)))
-    assert names(again) == names(with_groups(groups, coverings))
-    assert again[0].disruption is DisruptionMode.ALL
+    kept = remembered(noted(coverings))
+    again = with_groups(groups, kept)
+    assert again == with_groups(groups, coverings)
+    assert (again[0].minimum, again[0].disruption) == (3, DisruptionMode.ALL)
+    assert [one.group.priority for one in kept] == [None, 7]
     assert remembered({"PodGroup/a": "{", "PodGroup/b": "{}", "LimitRange/x": "u/1"}) == []
+
+
+def test_notes_of_an_earlier_version_have_no_minimum() -> None:
+    note = {"PodGroup/a": '{"disruption": "all", "each": false, "level": "rack", "policy": "gang"}'}
+    assert [(one.group.minimum, one.group.priority, one.group.level) for one in remembered(note)] == [
+        (None, None, "rack")
+    ]

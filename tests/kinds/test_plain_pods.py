@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from queue_manager.cluster.pods import project
 from queue_manager.cluster.port import Object
 from queue_manager.engine.decision import PodSetAssignment
-from queue_manager.engine.workload import PodSet, Toleration, TopologyMode
+from queue_manager.engine.workload import PodSet, SpreadRule, Toleration, TopologyMode
 from queue_manager.kinds.gates import release, release_to
 from queue_manager.kinds.kind import Done, Finished, Outcome, PodPlacement, Several, Unresolvable, Wait
 from queue_manager.kinds.plain_pods import LONE_PODS, MOST_NOTED, PLAIN_GROUPS, PlainPods, gate_on_create
@@ -144,6 +144,61 @@ class TestResolve:
         del alone["metadata"]["labels"][PREFIX + "pod-group"]
         with pytest.raises(Unresolvable, match=r"needs metadata\.labels"):
             ALONE.resolve(group([alone]), World())
+
+
+def ruled(number: int, app: str = "a", **more: Any) -> Object:
+    """One of two pods of a group that want to be apart from all pods of their `app`."""
+    term = {"topologyKey": "host", "labelSelector": {"matchLabels": {"app": app}}, **more.pop("term", {})}
+    anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return pod(number, size=2, affinity=anti, labels={"app": "a", **more.pop("labels", {})}, **more)
+
+
+class TestRules:
+    OF_GROUP: ClassVar[Object] = {"matchLabelKeys": [PREFIX + "pod-group"]}
+
+    def test_spread_and_affinity_among_its_pods_are_planned(self) -> None:
+        found = resolve(*(ruled(n, term=self.OF_GROUP) for n in range(2)))
+        [pod_set] = found.pod_groups[0].pod_sets
+        assert (pod_set.rules.apart, found.messages) == (("host",), ())
+        selector = {"matchLabels": {"app": "a"}}
+        spread = [
+            {"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+        ]
+        pods = (pod(n, size=2, labels={"app": "a"}, topologySpreadConstraints=spread) for n in range(2))
+        [pod_set] = resolve(*pods).pod_groups[0].pod_sets
+        assert pod_set.rules.spread == (SpreadRule("rack", 1),)
+
+    def test_pods_of_the_same_labels_elsewhere_are_told_of(self) -> None:
+        found = resolve(ruled(0), ruled(1))
+        assert found.pod_groups[0].pod_sets[0].rules.apart == ("host",)
+        [message] = found.messages
+        assert message.endswith("are not planned: add matchLabelKeys with queue-manager.io/pod-group")
+
+    def test_what_is_about_pods_of_others_is_refused(self) -> None:
+        error = refusal(ruled(0, "b"), ruled(1, "b"))
+        assert error.reason == "PodRulesOfOthers"
+        assert error.message.startswith(
+            "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].labelSelector selects none"
+        )
+
+    @pytest.mark.parametrize("other", [{"gpus": 2}, {"gpus": 2, "labels": {"app": "a", "more": "x"}}])
+    def test_other_pods_of_the_group_that_are_selected_too_are_named(self, other: Any) -> None:
+        labels = {"app": "a", **other.get("labels", {})}
+        error = refusal(ruled(0), pod(1, size=2, gpus=2, labels=labels))
+        assert "selects the pods of pods-" in error.message
+        assert "(such as p1) too: add a label that only" in error.message
+        found = resolve(ruled(0), pod(1, size=2, gpus=2, labels={"app": "b"}))
+        assert [pod_set.rules.apart for pod_set in found.pod_groups[0].pod_sets] == [("host",), ()]
+
+    def test_labels_that_rules_ask_for_part_pod_sets_and_others_do_not(self) -> None:
+        assert ruled(0)[SHAPE] != ruled(0, labels={"app": "b"})[SHAPE]
+        assert ruled(0)[SHAPE] == ruled(0, labels={"other": "b"})[SHAPE]
+        assert pod(0, labels={"app": "a"})[SHAPE] == pod(0)[SHAPE]
+
+    def test_those_that_have_ended_are_in_nobodys_way(self) -> None:
+        done = {**pod(0, size=2, phase="Succeeded", attempt=1, labels={"app": "a"}), SHAPE: "done"}
+        [pod_set] = resolve(done, ruled(1)).pod_groups[0].pod_sets
+        assert pod_set.rules.apart == ("host",)
 
 
 class TestEnd:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -11,7 +12,7 @@ from queue_manager.cluster.port import Object
 from queue_manager.engine.decision import DomainCount
 from queue_manager.kinds.gates import GATE, INDEX_LABEL, JOB_INDEX_LABEL, SLOT, TOPOLOGY_GATE, release_to
 from queue_manager.kinds.pins import pinned_affinity, place_of
-from queue_manager.kinds.slots import HOST, Place, Slots, seating, slots_of
+from queue_manager.kinds.slots import HOST, Place, Slots, _Table, seating, slots_of
 
 LEVELS = ("rack", HOST)
 OTHER_GATE = {"name": "example.com/other"}
@@ -78,6 +79,33 @@ def test_a_slot_of_a_pod_without_index_is_taken_until_the_pod_is_gone() -> None:
     found = seating(slots("a", "b"), pods, {}, where)
     assert (found.given, [p["metadata"]["name"] for p in found.waits]) == ({}, ["new"])
     assert given(slots("a", "b"), *pods[1:]) == {"new": 0}
+
+
+class Looks(list[int]):
+    """Slots of a block, counted as they are gone through."""
+
+    count = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for slot in super().__iter__():
+            Looks.count += 1
+            yield slot
+
+
+@pytest.mark.parametrize("going", [True, False], ids=["waits", "surplus"])
+@pytest.mark.parametrize("indexed", [True, False], ids=["indexed", "not indexed"])
+def test_many_pods_that_get_no_slot_do_not_each_go_through_all_slots(
+    monkeypatch: pytest.MonkeyPatch, going: bool, indexed: bool
+) -> None:
+    many = 200
+    monkeypatch.setattr(_Table, "block", lambda table, replica: Looks(range(len(table.slots.places))))
+    monkeypatch.setattr(Looks, "count", 0)
+    hosts = [str(n) for n in range(many)]
+    old = [pod(f"o{n}", index=n if indexed else None, node=hosts[n], slot=n, going=going) for n in range(many)]
+    new = [pod(f"n{n}", index=n + (0 if going else many) if indexed else None) for n in range(many)]
+    found = seating(slots(*hosts), [*old, *new], {}, where)
+    assert (len(found.waits), len(found.surplus)) == ((many, 0) if going else (0, many))
+    assert Looks.count <= 4 * many
 
 
 def test_a_pod_for_which_there_is_no_slot_is_surplus() -> None:
