@@ -64,7 +64,7 @@ class Executors:
         self._stopped: dict[str, float] = {}
         self._slots = asyncio.Semaphore(PARALLEL_WRITES)
         self._tasks = Tasks()
-        self._notes = Notes(cluster, brain, clock, random, self._settle, component)
+        self._notes = Notes(cluster, brain, clock, random, self._settle, lambda uid: self.on_idle(uid), component)
         self.done: list[int] = []
         self.failed: list[tuple[int, str, datetime]] = []
         self.on_progress: Callable[[], None] = lambda: None
@@ -94,6 +94,10 @@ class Executors:
         """Whether a write decided by an older row may still be on its way; `on_idle` tells when not any more."""
         pending = self._pending.get(uid)
         return pending is not None and pending.running
+
+    def relabels(self, uid: str) -> bool:
+        """Whether labels of the workload may still be on their way; `on_idle` tells when not any more."""
+        return self._notes.relabels(uid)
 
     def oldest_age(self) -> float:
         """Seconds since the oldest action that is not done yet was handed over; 0 when all is done."""

@@ -180,6 +180,7 @@ def merged(old: WorkloadRow, new: WorkloadRow) -> WorkloadRow | None:
         requeued_at=old.requeued_at,
         past_run_time=old.past_run_time,
         checks=old.checks,
+        relabels=old.relabels,
         version=old.version,
         after_drain=old.after_drain,
         admission=old.admission,

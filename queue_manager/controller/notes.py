@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
 
@@ -12,6 +14,7 @@ import structlog
 from queue_manager.cluster.clock import Backoff, Clock, rfc3339_micro
 from queue_manager.cluster.port import EVENTS, ApiError, Cluster, Object, PatchType, Resource
 from queue_manager.controller.brain import Brain
+from queue_manager.controller.labels import carriers, labels_on, lacks
 from queue_manager.controller.tasks import Tasks
 from queue_manager.kinds.kind import PREFIX
 from queue_manager.store.records import ENDED, Action, OutboxEntry, WorkloadRow
@@ -26,7 +29,7 @@ NOTE_DELAY = 0.1
 
 
 class Notes:
-    """`settled` is told the ids of outbox entries that are done."""
+    """`settled` is told the ids of outbox entries that are done, `relabelled` whose labels are on their way no more."""
 
     def __init__(
         self,
@@ -35,6 +38,7 @@ class Notes:
         clock: Clock,
         random: Random,
         settled: Callable[[set[int]], None],
+        relabelled: Callable[[str], None],
         component: str,
     ) -> None:
         self._cluster = cluster
@@ -42,15 +46,23 @@ class Notes:
         self._clock = clock
         self._random = random
         self._settled = settled
+        self._relabelled = relabelled
         self._component = component
         self._slots = asyncio.Semaphore(PARALLEL_NOTES)
         self._tasks = Tasks()
         self._annotated: dict[str, tuple[datetime, str]] = {}
+        self._relabels: Counter[str] = Counter()
 
     def submit(self, entry: OutboxEntry, last: WorkloadRow | None) -> None:
         """Takes over an outbox row; `last` is the row it was decided with, for when the workload has ended since."""
-        action = self._send_event if entry.action is Action.EVENT else self._annotate
-        self._tasks.spawn(self._with_retries(entry, action, last))
+        actions = {Action.EVENT: self._send_event, Action.ANNOTATE: self._annotate, Action.RELABEL: self._relabel}
+        if entry.action is Action.RELABEL:
+            self._relabels[entry.uid] += 1
+        self._tasks.spawn(self._with_retries(entry, actions[entry.action], last))
+
+    def relabels(self, uid: str) -> bool:
+        """Whether labels of the workload may still be on their way."""
+        return self._relabels[uid] > 0
 
     def forget(self, uid: str) -> None:
         """The workload ended."""
@@ -85,9 +97,15 @@ class Notes:
             except ApiError as error:
                 if not error.transient and not (error.conflict and backoff.failures < 5):
                     log.info("not sent", workload=entry.uid, action=entry.action.value, error=str(error))
+                    if entry.action is Action.RELABEL:
+                        await self._tell_not_relabelled(entry, error)
                     break
                 await self._clock.sleep(backoff.next(error.retry_after))
+        if entry.action is Action.RELABEL:
+            self._relabels[entry.uid] -= 1
         self._settled({entry.id})
+        if entry.action is Action.RELABEL:
+            self._relabelled(entry.uid)
 
     async def _send_event(self, row: WorkloadRow, entry: OutboxEntry) -> None:
         """Creates the event, once only: its name is that of the outbox entry."""
@@ -134,6 +152,42 @@ class Notes:
             pause = (last[0] + MESSAGE_INTERVAL - self._clock.now()).total_seconds()
             if pause > 0:
                 await self._clock.sleep(pause)
+
+    async def _relabel(self, row: WorkloadRow, entry: OutboxEntry) -> None:
+        """Writes the labels that the row says its objects have yet to get, on what they are now."""
+        obj = self._brain.object_of(row)
+        for resource, found in carriers(obj, self._brain.kind_of(row)) if obj is not None else ():
+            metadata = found["metadata"]
+            said = labels_on(found)
+            wanted = {r.key: r.after for r in row.relabels if lacks(r, said.get(r.key, ""), row)}
+            if not wanted:
+                continue
+            versions = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+            body: Object = {"metadata": {**versions, "labels": wanted}}
+            try:
+                self._brain.observe(
+                    resource,
+                    await self._cluster.patch(resource, row.namespace, metadata["name"], body, PatchType.MERGE),
+                )
+            except ApiError as error:
+                if error.conflict:
+                    # Somebody was faster: decided anew from what it is now.
+                    self._brain.observe(resource, await self._cluster.get(resource, row.namespace, metadata["name"]))
+                if not error.not_found:
+                    raise
+
+    async def _tell_not_relabelled(self, entry: OutboxEntry, error: ApiError) -> None:
+        """The row counts as if its labels were written; people have to know that they are not."""
+        row = self._brain.row(entry.uid)
+        if row is None or not row.relabels:
+            return
+        labels = ", ".join(f"{relabel.key}={relabel.after}" for relabel in row.relabels)
+        message = f"The API server refuses the label {labels}, which counts nonetheless: {error.message}"
+        payload = {"reason": "RelabelRefused", "message": message, "type": "Warning"}
+        try:
+            await self._send_event(row, replace(entry, action=Action.EVENT, payload=payload))
+        except ApiError as refused:
+            log.info("not sent", workload=entry.uid, action="event", error=str(refused))
 
     async def _annotate(self, row: WorkloadRow, entry: OutboxEntry) -> None:
         """Brings the `state` and `message` annotations up to date."""

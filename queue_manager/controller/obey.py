@@ -1,4 +1,5 @@
-"""Carrying out what people ask of workloads: hold, release, the answer of a check. Pure: (row, instruction) -> change.
+"""Carrying out what people ask of workloads: hold, release, evict, the answer of a check. Pure: (row, instruction) ->
+change.
 
 The API refused what made no sense when it was asked; the workload may have moved since, so it is judged anew here.
 """
@@ -6,6 +7,7 @@ The API refused what made no sense when it was asked; the workload may have move
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 from queue_manager.config.human import moment as at
 from queue_manager.controller.explanations import outside
@@ -20,15 +22,13 @@ from queue_manager.controller.lifecycle import (
 )
 from queue_manager.controller.transitions import Facts, annotate, drain, event, sync
 from queue_manager.store.records import Change, CheckState, Instruction, State, Wish, WorkloadRow
-from queue_manager.store.wishes import HELD_BY_OPERATOR, PENDING_EVALUATION, answered, refusal
+from queue_manager.store.wishes import EVICTED_BY_OPERATOR, HELD_BY_OPERATOR, PENDING_EVALUATION, answered
 
 RELEASED = "Released"
 
 
 def obey(row: WorkloadRow, instruction: Instruction, facts: Facts, rules: Rules) -> Change | None:
-    """The change that an instruction asks for; None where it makes no sense (any more)."""
-    if refusal(row, instruction.wish, facts.now):
-        return None
+    """The change that an instruction asks for, or its refusal; None where it asks for what is so already."""
     match instruction.wish:
         case Wish.HOLD:
             return _hold(row, instruction, facts)
@@ -36,15 +36,37 @@ def obey(row: WorkloadRow, instruction: Instruction, facts: Facts, rules: Rules)
             return _release(row, instruction)
         case Wish.CHECK:
             return _answer(row, instruction, facts, rules)
+        case Wish.EVICT:
+            return _evict(row, instruction, facts)
+        case Wish.MOVE | Wish.REPRIORITISE:
+            raise ValueError("labels go with these: see Moves")
 
 
-def _by(instruction: Instruction) -> str:
+def refused(row: WorkloadRow, instruction: Instruction, why: str) -> Change:
+    """It is not carried out: its job, the audit log and whoever asked are told why."""
+    wish = instruction.wish.value
+    message = f"{wish}, asked for by {by(instruction)}, is refused: {why}"
+    outbox = (event(row, f"{wish.capitalize()}Refused", message, warning=True),)
+    return Change(row=row, outbox=outbox, refusals=((instruction.id, why),))
+
+
+def by(instruction: Instruction) -> str:
+    """Who asked, and why."""
     return f"{instruction.who}{': ' + instruction.reason if instruction.reason else ''}"
+
+
+def _evict(row: WorkloadRow, instruction: Instruction, facts: Facts) -> Change:
+    """Charged -> draining, to queue again with its old place in time, once the pause that was asked for is over."""
+    message = f"Stopped by {by(instruction)}. It queues again with its old place in time"
+    pause = instruction.arguments.get("requeueAfter")
+    until = facts.now + timedelta(seconds=pause) if pause else None
+    message += f", not before {at(until)}." if until is not None else "."
+    return drain(row, facts, State.WAITING, EVICTED_BY_OPERATOR, message, event_reason="Evicted", not_before=until)
 
 
 def _hold(row: WorkloadRow, instruction: Instruction, facts: Facts) -> Change:
     """waiting, held -> held; what is charged drains first."""
-    message = f"Held by {_by(instruction)}"
+    message = f"Held by {by(instruction)}"
     if row.admission is not None and row.state is not State.DRAINING:
         return drain(row, facts, State.HELD, HELD_BY_OPERATOR, message, event_reason="Held")
     drains = row.state is State.DRAINING
@@ -56,7 +78,7 @@ def _hold(row: WorkloadRow, instruction: Instruction, facts: Facts) -> Change:
 
 def _release(row: WorkloadRow, instruction: Instruction) -> Change:
     """held, deactivated, backing off -> waiting, with a clean slate of what it was deactivated for."""
-    message = f"Released by {_by(instruction)}"
+    message = f"Released by {by(instruction)}"
     checks = tuple(
         replace(check, state=CheckState.PENDING, retries=0)
         if check.state in (CheckState.REJECTED, CheckState.RETRY)

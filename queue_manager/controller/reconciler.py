@@ -19,10 +19,12 @@ from queue_manager.controller.explanations import outside
 from queue_manager.controller.group_watch import GroupWatch
 from queue_manager.controller.instructions import Instructions
 from queue_manager.controller.intake import Reading, merged, same_pods, with_reclaimed
+from queue_manager.controller.labels import as_labelled, outvoted, settled
 from queue_manager.controller.lifecycle import Rules, overdue, rules_for
 from queue_manager.controller.lost_nodes import given_up
+from queue_manager.controller.moves import Later, Moves
 from queue_manager.controller.node_failures import NodeFailures
-from queue_manager.controller.obey import obey
+from queue_manager.controller.obey import obey, refused
 from queue_manager.controller.picture import KIND_OF, Picture
 from queue_manager.controller.pod_priority import warning
 from queue_manager.controller.reports import Reports
@@ -46,12 +48,17 @@ from queue_manager.engine.resize import running_pods
 from queue_manager.kinds.kind import Done, Kind, Unresolvable
 from queue_manager.kinds.registry import managed_ancestor
 from queue_manager.store.deadlines import STARTED, open_checks
-from queue_manager.store.records import CHARGED, ENDED, Change, OutboxEntry, State, WorkloadRow
+from queue_manager.store.records import CHARGED, ENDED, Change, OutboxEntry, State, Wish, WorkloadRow
 from queue_manager.store.times import to_microseconds
+from queue_manager.store.wishes import refusal
 
 log = structlog.get_logger(__name__)
 
 POD_PRIORITY = "PodPriority"
+LABEL_NOT_FOLLOWED = "LabelNotFollowed"
+OUTVOTED = "Not followed: "
+"""Begins what is said of labels in the message of an admitted workload."""
+LABELLED = (Wish.MOVE, Wish.REPRIORITISE)
 PARALLEL_READS = 16
 
 
@@ -73,13 +80,14 @@ class Reconciler:
         self._groups = GroupWatch(picture)
         self._disruptions = Disruptions(picture)
         self._node_failures = NodeFailures(picture)
+        self._moves = Moves(picture, self._resizing)
         self._picture = picture
         self._executors = executors
         self._clock = clock
 
     def begin(self) -> set[str]:
         """A new round of looks begins; answers uids that were left out in the last one."""
-        return self._node_failures.begin()
+        return self._node_failures.begin() | self._moves.begin()
 
     async def read_snapshots(self, uids: Sequence[str]) -> set[str]:
         """Asks for the snapshots that TrainJobs among these lack, several at once; answers where that failed."""
@@ -115,13 +123,19 @@ class Reconciler:
         if row is None or row.state in ENDED:
             return self._arrival(obj, kind, row) if obj is not None and kind is not None else None
         assert kind is not None
+        change = self._followed(row, obj, kind)
+        return change or (self._labelled(row, obj, kind) if obj is not None else None)
+
+    def _followed(self, row: WorkloadRow, obj: Object | None, kind: Kind) -> Change | None:
+        """What the cluster shows, what people ask, what rules demand: whichever is first."""
+        uid = row.uid
         facts = self._facts(row, obj, kind)
         starts = row.state is State.STARTING and facts.exists and facts.finished is None
         if starts and (refusal := self.reports.take_refusal(uid)) is not None:
             message, before = refusal
             return start_refused(row, message, facts, before)
         rules = self._rules(row)
-        if (change := self._instructed(row, facts, rules)) is not None:
+        if (change := self._instructed(row, obj, facts, rules)) is not None:
             return change
         change = decide(row, facts) or overdue(row, facts, rules)
         if change is not None or obj is None:
@@ -160,20 +174,47 @@ class Reconciler:
         """The checks that a reserved workload waits for."""
         return open_checks(row.checks, self._rules(row).checks) if row.state is State.RESERVED else []
 
-    def _instructed(self, row: WorkloadRow, facts: Facts, rules: Rules) -> Change | None:
+    def _instructed(self, row: WorkloadRow, obj: Object | None, facts: Facts, rules: Rules) -> Change | None:
         """Carries out the next instruction; the job's own end goes before."""
         while (instruction := self.instructions.first(row.uid)) is not None:
-            if not facts.exists or facts.finished is not None:
+            if obj is None or not facts.exists or facts.finished is not None:
                 return None
-            if (change := obey(row, instruction, facts, rules)) is not None:
+            if why := refusal(row, instruction.wish, facts.now):
+                change: Change | Later | None = refused(row, instruction, why)
+            elif instruction.wish in LABELLED:
+                # What is on its way would look like somebody else's label once it has been decided again.
+                on_its_way = self._executors.relabels(row.uid)
+                change = Later() if on_its_way else self._moves.change_of(row, obj, instruction, facts)
+            else:
+                change = obey(row, instruction, facts, rules)
+            if isinstance(change, Later):
+                return None
+            if change is not None:
                 return replace(change, instructions=(instruction.id,))
             log.info("nothing to do", workload=row.uid, wish=instruction.wish.value, state=row.state.value)
             self.instructions.drop(instruction)
         return None
 
+    def _labelled(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
+        """Notes the labels that are written by now, and tells of those that do not count while it is admitted."""
+        if (fresh := settled(row, obj, kind)) is not row:
+            return Change(row=fresh)
+        if row.state not in (*STARTED, State.RESERVED):
+            return None
+        words = outvoted(row, obj, kind, self._picture.view)
+        before, _, told = row.message.partition(OUTVOTED)
+        if told == words:
+            return None
+        message = " ".join(filter(None, (before.rstrip(), OUTVOTED + words if words else "")))
+        fresh = replace(row, message=message)
+        outbox = [annotate(fresh)]
+        if words:
+            outbox.append(event(fresh, LABEL_NOT_FOLLOWED, words, warning=True))
+        return Change(row=fresh, outbox=tuple(outbox))
+
     def _changed_while_reserved(self, row: WorkloadRow, obj: Object, kind: Kind, facts: Facts) -> Change | None:
         """Its quota was reserved for what it asked for then: it queues again for what it asks for now."""
-        fresh = self._picture.intake.read(obj, kind, row.inputs)
+        fresh = self._picture.intake.read(as_labelled(row, obj, kind), kind, row.inputs)
         if fresh.queue == row.queue and same_pods(fresh.pod_groups, row.pod_groups):
             return None
         message = "Its reservation is given up: its job asks for something else now"
@@ -293,7 +334,7 @@ class Reconciler:
 
     def _reread(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
         """A waiting job's label, spec, runtime or the configuration changed: ask anew for what it wants."""
-        reading = self._picture.intake.read_all(obj, kind, row.inputs)
+        reading = self._picture.intake.read_all(as_labelled(row, obj, kind), kind, row.inputs)
         fresh = merged(row, reading.row)
         if fresh is None:
             if row.state is State.WAITING and row.queue:

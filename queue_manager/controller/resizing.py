@@ -65,6 +65,14 @@ class Resizing:
             return admission
         return self._picture.engine.shrunk(row.uid, counts)
 
+    def ledger_of(self, row: WorkloadRow) -> tuple[LedgerEntry, ...]:
+        """What the admission of a row is charged, as the engine counts it now."""
+        assert row.admission is not None
+        admission = row.admission.admission
+        if is_elastic(row):
+            return self._ledger(row, row.pod_groups, admission)
+        return charged(admission.charge, self._picture.engine.charge_of(row.uid))
+
     def _ledger(self, row: WorkloadRow, groups: tuple[PodGroup, ...], admission: Admission) -> tuple[LedgerEntry, ...]:
         """Reserved for what is wanted; what still runs beyond that is draining; what has finished is lent."""
         engine = self._picture.engine

@@ -82,6 +82,11 @@ def annotate(row: WorkloadRow) -> OutboxEntry:
     return OutboxEntry(uid=row.uid, action=Action.ANNOTATE)
 
 
+def relabel(row: WorkloadRow) -> tuple[OutboxEntry, ...]:
+    """Asks for the labels that the object has yet to get, if any."""
+    return (OutboxEntry(uid=row.uid, action=Action.RELABEL),) if row.relabels else ()
+
+
 def entries(charge: Mapping[Cell, int], state: LedgerState) -> tuple[LedgerEntry, ...]:
     """Ledger intervals of a charge, in a fixed order, zero amounts left out."""
     return tuple(LedgerEntry(cell, amount, state) for cell, amount in sorted(charge.items()) if amount)
@@ -156,7 +161,7 @@ def describe_pods(admission: Admission) -> str:
 
 def evict(row: WorkloadRow, eviction: Eviction, preemptor: WorkloadRow | None, facts: Facts) -> Change:
     """reserved, starting, running -> draining, to queue again afterwards."""
-    why = EVICTION_WORDS.get(eviction.reason, eviction.message)
+    why = EVICTION_WORDS[eviction.reason] if eviction.by else eviction.message
     by = f" ({preemptor.namespace}/{preemptor.name}, priority {preemptor.priority})" if preemptor else ""
     message = f"Stopped because {why}{by}. It queues again with its old place in time."
     reason = "Preempted" if eviction.by else "Evicted"

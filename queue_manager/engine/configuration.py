@@ -55,15 +55,24 @@ class Topology:
     levels: tuple[str, ...]
 
 
+class StopPolicy(StrEnum):
+    NONE = "None"
+    HOLD = "Hold"
+    HOLD_AND_DRAIN = "HoldAndDrain"
+
+
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """A kind of capacity. Nodes belong to it by `node_labels`; with a topology, pods are placed on real nodes."""
+    """A kind of capacity. Nodes belong to it by `node_labels`; with a topology, pods are placed on real nodes. A flavor
+    that is stopped is given to nobody; `stopped` are words on who stopped it."""
 
     name: str
     node_labels: Mapping[str, str] = field(default_factory=dict)
     node_taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     topology: str = ""
+    stop_policy: StopPolicy = StopPolicy.NONE
+    stopped: str = ""
 
 
 def labels_of(flavors: Iterable[Flavor]) -> dict[str, str]:
@@ -103,12 +112,6 @@ class FlavorFungibility(StrEnum):
 class FlavorPreference(StrEnum):
     BORROWING_OVER_PREEMPTION = "BorrowingOverPreemption"
     PREEMPTION_OVER_BORROWING = "PreemptionOverBorrowing"
-
-
-class StopPolicy(StrEnum):
-    NONE = "None"
-    HOLD = "Hold"
-    HOLD_AND_DRAIN = "HoldAndDrain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +186,7 @@ def checks_of(queue: Queue | None, flavors: Set[str]) -> tuple[str, ...]:
 @dataclass(frozen=True, slots=True)
 class Queue:
     """Leaf of the queue tree. `namespace_selector` None selects no namespace, () every one. `inactive` says why, or
-    ""."""
+    "". `stopped` are words on who stopped it."""
 
     name: str
     cohort: str = ""
@@ -199,6 +202,7 @@ class Queue:
     inactive: str = ""
     limits: Limits = Limits()
     checks: tuple[AdmissionCheck, ...] = ()
+    stopped: str = ""
 
 
 class FairStrategy(StrEnum):
@@ -222,6 +226,7 @@ class LocalQueue:
 
     queue: str
     stop_policy: StopPolicy = StopPolicy.NONE
+    stopped: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,6 +140,7 @@ class EvictionReason(StrEnum):
     IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
     CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
     LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
+    FLAVOR_STOPPED = "FlavorStopped"
 
 
 EVICTION_WORDS: Mapping[str, str] = {
@@ -149,8 +150,9 @@ EVICTION_WORDS: Mapping[str, str] = {
     EvictionReason.IN_COHORT_FAIR_SHARING: "another queue of the cohort was further below its fair share",
     EvictionReason.CLUSTER_QUEUE_STOPPED: "its queue was stopped and drained",
     EvictionReason.LOCAL_QUEUE_STOPPED: "its local queue was stopped and drained",
+    EvictionReason.FLAVOR_STOPPED: "its flavor was stopped and drained",
 }
-"""Why, as the owner of the victim reads it."""
+"""Why, as the owner of the victim reads it; where something was stopped the eviction's message says by whom, too."""
 
 
 @dataclass(frozen=True, slots=True)

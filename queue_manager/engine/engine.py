@@ -15,6 +15,7 @@ from queue_manager.engine.configure import configure
 from queue_manager.engine.decision import Admission, Plan, Waiting
 from queue_manager.engine.explain import Explainer
 from queue_manager.engine.growing import regrow
+from queue_manager.engine.moving import Obstacle, moved, obstacle_of_waiting
 from queue_manager.engine.records import Phase, Record
 from queue_manager.engine.replacing import replaced
 from queue_manager.engine.replay import play_pass
@@ -308,6 +309,16 @@ class Engine:
     def adopt(self, workload: Workload, now: int) -> Admission | None:
         """An admission for a job that runs already, whatever the quota; None when no flavor fits. See `adopt.py`."""
         return adopt(self._state, workload, now)
+
+    def may_wait(self, workload: Workload) -> Obstacle | None:
+        """What keeps a workload from ever starting in the queue that it names. See `moving.py`."""
+        return obstacle_of_waiting(workload, self._state.configuration, self._state.tree)
+
+    def move(self, uid: str, workload: Workload, now: int) -> tuple[Admission, Obstacle | None]:
+        """The admission of a running workload once it is charged to the queue that `workload` names, and what speaks
+        against that. Changes nothing: `restore_admission` puts it into force."""
+        self._state.now = now
+        return moved(self._state, uid, workload)
 
     def _leave(self, record: Record) -> None:
         """Takes a waiting workload out of wherever it waits, with what is held for it."""

@@ -7,8 +7,17 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from queue_manager.engine.ask import Ask, PodSetAsk, StageSums
-from queue_manager.engine.configuration import Cell, Configuration, Flavor, Queue, ResourceGroup, labels_of
+from queue_manager.engine.configuration import (
+    Cell,
+    Configuration,
+    Flavor,
+    Queue,
+    ResourceGroup,
+    StopPolicy,
+    labels_of,
+)
 from queue_manager.engine.fleet import PodFilter, show_taint
+from queue_manager.engine.outside import stopped_words
 from queue_manager.engine.quantities import PODS
 from queue_manager.engine.selectors import flavor_matches, untolerated
 from queue_manager.engine.workload import PodSet, TopologyMode, TopologyRequest
@@ -124,6 +133,8 @@ def _refusal(name: str, pod_sets: list[PodSetAsk], ask: Ask, queue: Queue, confi
     flavor = configuration.flavors.get(name)
     if flavor is None:
         return f"flavor {name} does not exist"
+    if flavor.stop_policy is not StopPolicy.NONE:
+        return stopped_words(f"flavor {name}", flavor.stop_policy, flavor.stopped)
     for pod_set in pod_sets:
         spec = pod_set.pod_set
         refusal = _topology_refusal(flavor, pod_set, ask, queue, configuration)

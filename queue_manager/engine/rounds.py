@@ -122,7 +122,7 @@ class Pass:
             self._heads.retry(uid)
 
     def _stop(self) -> None:
-        """Evicts what runs in queues and local queues that are stopped with HoldAndDrain."""
+        """Evicts what runs in queues, local queues and on flavors that are stopped with HoldAndDrain."""
         state = self._state
         marked = sorted(state.to_stop)
         state.log.assign(state, "to_stop", set())
@@ -131,7 +131,7 @@ class Pass:
             standing = None if record is None else record.standing[FUTURE]
             if record is None or standing is None:
                 continue
-            why = drained_by(record.workload, standing.queue, state.configuration)
+            why = drained_by(record.workload, standing.queue, standing.charge, state.configuration)
             if why is None:
                 continue
             if record.hold is not None:

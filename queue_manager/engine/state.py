@@ -269,7 +269,9 @@ class State:
     def watch_stop(self, record: Record) -> None:
         """Marks an admitted workload, or one for which room is held, that a stop policy wants gone."""
         standing = record.standing[FUTURE]
-        if standing is not None and drained_by(record.workload, standing.queue, self.configuration) is not None:
+        if standing is None:
+            return
+        if drained_by(record.workload, standing.queue, standing.charge, self.configuration) is not None:
             self.to_stop.add(record.uid)
 
     def name_of(self, uid: str) -> str:

@@ -11,7 +11,7 @@ from sqlalchemy import RowMapping
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Admission, PodSetAssignment
 from queue_manager.engine.workload import DisruptionMode, GroupPolicy, PodGroup, PodSet, TopologyRequest
-from queue_manager.store.records import Check
+from queue_manager.store.records import Check, Relabel
 
 _COLUMNS = frozenset({"name", "count", "requests", "stages", "reclaimed", "min_count"})
 
@@ -130,6 +130,11 @@ def admission_from_json(uid: str, value: Any) -> Admission:
 def checks(value: Any) -> tuple[Check, ...]:
     """Answers of checks from their JSON."""
     return msgspec.convert(value, tuple[Check, ...])
+
+
+def relabels(value: Any) -> tuple[Relabel, ...]:
+    """Labels that have yet to be written, from their JSON."""
+    return msgspec.convert(value, tuple[Relabel, ...])
 
 
 def peak_requests(groups: Sequence[PodGroup]) -> Mapping[str, int]:

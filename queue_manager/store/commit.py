@@ -44,6 +44,7 @@ _WORKLOAD = Rowset(
         "max_run_time": "bigint",
         "past_run_time": "bigint",
         "checks": "jsonb",
+        "relabels": "jsonb",
         "finished_at": "timestamptz",
         "topology": "jsonb",
         "inputs": "jsonb",
@@ -181,6 +182,7 @@ def commit(
         _write_ledger(connection, now, won)
         _write_explanations(connection, now, won)
         instructions.done(connection, [id_ for change in won for id_ in change.instructions])
+        _write_refusals(connection, now, won)
     outbox = _write_outbox(connection, now, won)
     if won:
         notify(connection, CHANGED)
@@ -284,6 +286,7 @@ def _workload_json(change: Change, now: datetime) -> Mapping[str, Any]:
         "max_run_time": row.max_run_time,
         "past_run_time": row.past_run_time,
         "checks": row.checks,
+        "relabels": row.relabels,
         "finished_at": row.finished_at or (now if row.state in ENDED else None),
         "topology": row.topology,
         "inputs": row.inputs,
@@ -367,6 +370,12 @@ def _write_explanations(connection: Connection, now: datetime, won: Sequence[Cha
     ]
     if gone:
         connection.execute(_DELETE_EXPLANATIONS, {"uids": gone})
+
+
+def _write_refusals(connection: Connection, now: datetime, won: Sequence[Change]) -> None:
+    for change in won:
+        for id_, why in change.refusals:
+            instructions.refuse(connection, change.row, id_, why, now)
 
 
 def _write_outbox(connection: Connection, now: datetime, won: Sequence[Change]) -> tuple[OutboxEntry, ...]:

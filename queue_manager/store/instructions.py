@@ -14,7 +14,11 @@ from sqlalchemy import Connection, Row, text
 
 from queue_manager.store import audits, codec
 from queue_manager.store.notify import INSTRUCTIONS, notify
-from queue_manager.store.records import Instruction, State, Wish
+from queue_manager.store.records import Instruction, State, Wish, WorkloadRow
+
+LEADER = "queue-manager"
+"""Who refuses, in the audit log."""
+REFUSED = "refuse"
 
 _INSERT = text(
     "INSERT INTO instructions (workload_uid, wish, arguments, who, reason, at) "
@@ -25,6 +29,10 @@ _PENDING = text(f"SELECT {_COLUMNS} FROM instructions ORDER BY id")
 _OF_WORKLOAD = text(f"SELECT {_COLUMNS} FROM instructions WHERE workload_uid = :uid ORDER BY id")
 _IS_PENDING = text("SELECT EXISTS (SELECT FROM instructions WHERE id = :id)")
 _DONE = text("DELETE FROM instructions WHERE id = ANY(:ids)")
+_REFUSAL = text(
+    "SELECT reason FROM audit WHERE object = :object AND action = :action "
+    "AND after = jsonb_build_object('instruction', CAST(:id AS bigint)) ORDER BY id DESC LIMIT 1"
+)
 _STATE = text("SELECT state, namespace, name, kind FROM workloads WHERE uid = :uid")
 
 
@@ -80,6 +88,28 @@ def of_workload(connection: Connection, uid: str) -> list[Instruction]:
 def is_pending(connection: Connection, id: int) -> bool:
     """Whether it is not carried out yet."""
     return bool(connection.execute(_IS_PENDING, {"id": id}).scalar())
+
+
+def refuse(connection: Connection, row: WorkloadRow, id: int, why: str, now: datetime) -> None:
+    """Notes in the audit log why the leader does not carry out an instruction, which is done with by that."""
+    audits.write(
+        connection,
+        who=LEADER,
+        action=REFUSED,
+        object=object_name(row.namespace, row.name),
+        before={"state": row.state.value, "kind": row.kind, "uid": row.uid},
+        after={"instruction": id},
+        source="controller",
+        reason=why,
+        now=now,
+    )
+
+
+def refusal_of(connection: Connection, object: str, id: int) -> str:
+    """Why an instruction was not carried out; "" when it was, or is pending."""
+    values = {"object": object, "action": REFUSED, "id": id}
+    found: str | None = connection.execute(_REFUSAL, values).scalar()
+    return found or ""
 
 
 def done(connection: Connection, ids: Sequence[int]) -> None:

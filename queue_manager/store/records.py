@@ -71,6 +71,16 @@ class Check:
     requeue_after: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Relabel:
+    """A label that goes with what was decided of a row and has yet to be written on its object: `before` is what the
+    object says ("" nothing), `after` what it is to say."""
+
+    key: str
+    before: str
+    after: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionRow:
     """One admission of a workload, numbered by `attempt` from 1. `ended_at` is set when its pods were gone.
@@ -112,7 +122,8 @@ class WorkloadRow:
 
     `requeues` counts the evictions that made it back off; `requeued_at` is the eviction that counts for its place in
     the queue, None where its creation does. `max_run_time` and `past_run_time` (of admissions that are over) are in
-    microseconds. `checks` are the answers of checks, by name.
+    microseconds. `checks` are the answers of checks, by name. `relabels` are labels that its object has yet to get:
+    until then the row counts as if they were written (docs/decisions/0009).
     """
 
     uid: str
@@ -139,6 +150,7 @@ class WorkloadRow:
     max_run_time: int | None = None
     past_run_time: int = 0
     checks: tuple[Check, ...] = ()
+    relabels: tuple[Relabel, ...] = ()
     finished_at: datetime | None = None
     pod_groups: tuple[PodGroup, ...] = ()
     topology: TopologyRequest | None = None
@@ -153,11 +165,13 @@ class WorkloadRow:
 
 
 class Action(StrEnum):
-    """What an outbox row asks of the executors. `sync` brings the job object in line with the row; it is idempotent."""
+    """What an outbox row asks of the executors. `sync` brings the job object in line with the row, `relabel` its
+    labels; both are idempotent."""
 
     SYNC = "sync"
     EVENT = "event"
     ANNOTATE = "annotate"
+    RELABEL = "relabel"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +194,9 @@ class Wish(StrEnum):
     HOLD = "hold"
     RELEASE = "release"
     CHECK = "check"
+    MOVE = "move"
+    REPRIORITISE = "reprioritise"
+    EVICT = "evict"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +222,7 @@ class Change:
     waiting nor held, nor running with a reason (it waits for more pods). `request_changed` rewrites pod groups and pod
     sets. `reads` are (uid, version) of other rows it depends on: it is lost too when one of them moved, or its own
     change in the same commit is lost (an admission that needs a victim to go). `instructions` are ids of those it
-    carries out: they are done with it.
+    carries out: they are done with it. `refusals` are (id, why) of those among them that are not carried out.
     """
 
     row: WorkloadRow
@@ -215,6 +232,7 @@ class Change:
     request_changed: bool = False
     reads: tuple[tuple[str, int], ...] = ()
     instructions: tuple[int, ...] = ()
+    refusals: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

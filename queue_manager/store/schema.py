@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from queue_manager.store.records import CHARGED, ENDED, State, Wish
+from queue_manager.store.records import CHARGED, ENDED, Action, State, Wish
 
 metadata = MetaData(
     naming_convention={
@@ -49,6 +49,7 @@ def _listed(values: Iterable[str]) -> str:
 STATES = _listed(State)
 CHARGED_STATES = _listed(state for state in State if state in CHARGED)
 WISHES = _listed(Wish)
+ACTIONS = _listed(Action)
 ENDED_STATES = _listed(state for state in State if state in ENDED)
 NOT_ENDED = f"state NOT IN ({ENDED_STATES})"
 
@@ -138,6 +139,7 @@ workloads = Table(
     Column("max_run_time", BigInteger),
     Column("past_run_time", BigInteger, nullable=False, server_default=text("0")),
     _json("checks", "[]"),
+    _json("relabels", "[]"),
     ForeignKeyConstraint(
         ["uid", "open_attempt", "holds_open"],
         ["admissions.workload_uid", "admissions.attempt", "admissions.open"],
@@ -313,7 +315,7 @@ outbox = Table(
     _text("last_error"),
     _time("created_at"),
     _time("not_before", nullable=True),
-    CheckConstraint("action IN ('sync', 'event', 'annotate')", name="action"),
+    CheckConstraint(f"action IN ({ACTIONS})", name="action"),
     CheckConstraint("tries >= 0", name="tries"),
     Index(None, "created_at"),
     comment="What the executors have to do at the API server; done rows are deleted",

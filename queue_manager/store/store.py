@@ -150,6 +150,12 @@ class Store:
         with self._reading() as connection:
             return instructions.is_pending(connection, id)
 
+    def refusal_of(self, object: str, id: int) -> str:
+        """Why the leader did not carry out an instruction about that object (`instructions.object_name`); "" when it
+        did, or has yet to."""
+        with self._reading() as connection:
+            return instructions.refusal_of(connection, object, id)
+
     def drop_instructions(self, epoch: int, ids: Sequence[int]) -> None:
         """Takes away what can't be carried out any more; unknown ids are ignored."""
         with self.engine.begin() as connection:

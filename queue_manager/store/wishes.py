@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from queue_manager.store.records import ENDED, Check, CheckState, Instruction, State, Wish, WorkloadRow
+from queue_manager.store.records import CHARGED, ENDED, Check, CheckState, Instruction, State, Wish, WorkloadRow
 
 PENDING_EVALUATION = "PendingEvaluation"
 """Reason of a workload that has just begun to wait (again): the next plan tells why."""
 SUSPENDED_BY_USER = "SuspendedByUser"
 HELD_BY_OPERATOR = "HeldByOperator"
+EVICTED_BY_OPERATOR = "EvictedByOperator"
 STICKY_HOLDS = frozenset({SUSPENDED_BY_USER, HELD_BY_OPERATOR})
 """Holds that end only by a person's wish."""
 
@@ -23,6 +24,10 @@ def refusal(row: WorkloadRow, wish: Wish, now: datetime) -> str:
             return "it is deactivated: it starts only when it is released"
         case Wish.RELEASE:
             return _not_to_release(row, now)
+        case Wish.EVICT if row.state is State.DRAINING:
+            return "it is being stopped already"
+        case Wish.EVICT if row.state not in CHARGED:
+            return f"it is {row.state.value}: there is nothing to stop"
     return ""
 
 

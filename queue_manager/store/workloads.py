@@ -170,6 +170,7 @@ def _workload(row: Row[Any], groups: tuple[PodGroup, ...], admission: AdmissionR
     values["groups"] = tuple(row.groups)
     values["topology"] = codec.topology_request(row.topology)
     values["checks"] = codec.checks(row.checks)
+    values["relabels"] = codec.relabels(row.relabels)
     return WorkloadRow(**values, pod_groups=groups, admission=admission)
 
 

@@ -3,7 +3,7 @@
     situation: what a bug report would say
     configuration:
       topologies: {t: [block, rack, kubernetes.io/hostname]}
-      flavors: {h100: {labels: {gpu: h100}, taints: ["key=value:NoSchedule"], topology: t}}
+      flavors: {h100: {labels: {gpu: h100}, taints: ["key=value:NoSchedule"], topology: t, stop: Hold}}
       cohorts: {research: {parent: ai, quota: {h100: {gpu: 4}}}}
       queues: {nlp: {cohort: research, strategy: StrictFIFO, quota: {h100: {gpu: {nominal: 4, borrow: 2, lend: 1}}},
                      withinQueue: LowerPriority, reclaim: Any, borrow: LowerPriority,
@@ -200,6 +200,7 @@ def configuration(data: Data) -> Configuration:
                 tuple(taint(t) for t in (f or {}).get("taints", ())),
                 tuple(toleration(t) for t in (f or {}).get("tolerations", ())),
                 (f or {}).get("topology", ""),
+                StopPolicy((f or {}).get("stop", "None")),
             )
             for name, f in data.get("flavors", {}).items()
         },
