@@ -16,6 +16,7 @@ from queue_manager.kinds import kueue_keys
 from queue_manager.kinds.fields import written_as
 from queue_manager.kinds.kind import PRIORITY_CLASS_LABEL, QUEUE_LABEL, Kind, Lookup
 from queue_manager.kinds.plain_pods import LONE_PODS, PLAIN_GROUPS
+from queue_manager.store.readings import own_class
 from queue_manager.store.records import CHARGED, Relabel, WorkloadRow
 
 Labels = Mapping[str, str]
@@ -89,8 +90,8 @@ def outvoted(row: WorkloadRow, obj: Object, kind: Kind, lookup: Lookup) -> str:
     words = []
     if queue and queue != row.local_queue:
         words.append(_outvoted(written_as(said, QUEUE_LABEL), queue, row.local_queue, command.format("move")))
-    if name and name != row.priority_class:
-        key, counts = written_as(said, PRIORITY_CLASS_LABEL), row.priority_class or "none"
+    if name and name != own_class(row):
+        key, counts = written_as(said, PRIORITY_CLASS_LABEL), own_class(row) or "none"
         words.append(_outvoted(key, name, counts, command.format("reprioritise")))
     return "; ".join(words)
 

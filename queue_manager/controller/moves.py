@@ -13,14 +13,15 @@ from queue_manager.controller.labels import relabelled
 from queue_manager.controller.obey import by, refused
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.resizing import Resizing
-from queue_manager.controller.targets import NoTargetError, Target, target_of
-from queue_manager.controller.times import to_microseconds
 from queue_manager.controller.transitions import Facts, annotate, event, relabel
 from queue_manager.engine.decision import Admission
 from queue_manager.engine.moving import Obstacle
 from queue_manager.kinds.kind import PRIORITY_CLASS_LABEL, QUEUE_LABEL
 from queue_manager.store.deadlines import open_checks
+from queue_manager.store.readings import KUBERNETES_CLASS, own_class, with_priority_class
 from queue_manager.store.records import Change, Instruction, State, Wish, WorkloadRow
+from queue_manager.store.targets import NoTargetError, Target, target_of
+from queue_manager.store.times import to_microseconds
 from queue_manager.store.wishes import PENDING_EVALUATION
 
 MOVED = "Moved"
@@ -101,21 +102,17 @@ class Moves:
 
     def _reprioritise(self, row: WorkloadRow, obj: Object, instruction: Instruction) -> Change:
         name = instruction.arguments["priorityClass"]
-        found = self._picture.compiled.priority_classes.get(name)
-        if found is None:
+        if name not in self._picture.compiled.priority_classes:
             return refused(row, instruction, f"there is no priority class {name}")
-        if name == row.priority_class and row.priority == found.value:
+        if name == own_class(row):
             return refused(row, instruction, f"its priority class is {name} already")
         fresh = replace(
-            row,
-            priority=found.value,
-            priority_class=name,
-            may_preempt=found.may_preempt,
-            preemptible=found.preemptible,
+            with_priority_class(row, self._picture.compiled, name, PRIORITY_CLASS_LABEL),
+            inputs={key: said for key, said in row.inputs.items() if not key.startswith(KUBERNETES_CLASS)},
             relabels=relabelled(row, obj, self._picture.view, {PRIORITY_CLASS_LABEL: name}),
         )
         was = f"{row.priority_class or 'none'} ({row.priority})"
-        message = f"Priority class {name} ({found.value}) in place of {was} by {by(instruction)}"
+        message = f"Priority class {name} ({fresh.priority}) in place of {was} by {by(instruction)}"
         return Change(row=fresh, outbox=(*relabel(fresh), event(fresh, REPRIORITISED, message)))
 
 
