@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from queue_manager.engine.configuration import Cell, Configuration
 from queue_manager.engine.quantities import PODS, added, port_resource
-from queue_manager.engine.workload import Devices, PodSet, Requests, Workload
+from queue_manager.engine.workload import NO_RULES, Devices, PodRules, PodSet, Requests, Workload
 
 Shape = tuple[object, ...]
 """Workloads of equal shape in one queue differ in nothing that decides whether they can be admitted, save their age."""
@@ -57,7 +57,8 @@ class PodSetAsk:
 
     `requests` is what quota counts of one pod, `node_requests` what a pod asks of its node. `shared` is counted once
     for all its pods, during `shared_stages`: claims that several pod sets share are with the first of them.
-    `unmapped` are device classes that no rule counts.
+    `rules` are those of the pod template, none where policy does not heed them. `unmapped` are device classes that no
+    rule counts.
     """
 
     pod_set: PodSet
@@ -70,6 +71,7 @@ class PodSetAsk:
     shared: Requests
     shared_stages: tuple[int, int]
     unmapped: tuple[str, ...]
+    rules: PodRules
 
     @property
     def name(self) -> str:
@@ -151,7 +153,8 @@ def _pod_set_ask(pod_set: PodSet, group: int, configuration: Configuration) -> P
     on_node[PODS] = max(1, on_node.get(PODS, 0))
     if configuration.policies.host_ports:
         on_node.update({port_resource(port): 1 for port in pod_set.host_ports})
-    return PodSetAsk(pod_set, group, count, least, requests, on_node, stages, {}, stages, unmapped)
+    template = pod_set.rules if configuration.policies.pod_rules else NO_RULES
+    return PodSetAsk(pod_set, group, count, least, requests, on_node, stages, {}, stages, unmapped, template)
 
 
 def _with_shared_claims(pod_sets: list[PodSetAsk], configuration: Configuration) -> list[PodSetAsk]:
@@ -180,16 +183,25 @@ def _with_shared_claims(pod_sets: list[PodSetAsk], configuration: Configuration)
     return found
 
 
-class StageSums:
-    """Amounts by key and stage; pod sets that can run together are summed, the charge is the greatest need of a stage.
+def together(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether pods with these stages can run at the same time."""
+    return one[0] <= other[1] and other[0] <= one[1]
 
-    The greatest sum of closed intervals is reached where some interval starts, so only these stages are kept.
-    """
+
+def starts_of(stages: Iterable[tuple[int, int]]) -> list[int]:
+    """The stages at which something starts, in order: the greatest sum of closed intervals is reached at one of them,
+    so only these matter."""
+    return sorted({first for first, _ in stages})
+
+
+class StageSums:
+    """Amounts by key and stage; pod sets that can run together are summed, the charge is the greatest need of a
+    stage."""
 
     __slots__ = ("_starts", "_sums")
 
     def __init__(self, stages: Iterable[tuple[int, int]]) -> None:
-        self._starts = sorted({first for first, _ in stages})
+        self._starts = starts_of(stages)
         self._sums: dict[Cell, list[int]] = {}
 
     def add(self, cell: Cell, stages: tuple[int, int], amount: int) -> None:

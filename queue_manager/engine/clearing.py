@@ -12,7 +12,7 @@ from queue_manager.engine.demand import Demand
 from queue_manager.engine.fleet import Fleet
 from queue_manager.engine.nomination import Victim
 from queue_manager.engine.records import Record
-from queue_manager.engine.replicas import closed, own_levels, taken_ranges
+from queue_manager.engine.replicas import closed, own_levels, standing_ranges
 from queue_manager.engine.scopes import Scope
 from queue_manager.engine.tree import EMPTY, FUTURE
 from queue_manager.engine.workload import TopologyMode
@@ -67,7 +67,7 @@ def promising(fleet: Fleet, scope: Scope, candidates: Iterable[Record]) -> list[
         return []
     level = forest.levels[depth]
     free = fleet.counts(forest, demand.pods, demand.requests, FUTURE)
-    room = np.add.reduceat(closed(free, taken_ranges(fleet, (FUTURE,), demand, ())), level.starts)
+    room = np.add.reduceat(closed(free, standing_ranges(fleet, (FUTURE,), demand)), level.starts)
     most = np.add.reduceat(fleet.counts(forest, demand.pods, demand.requests, EMPTY), level.starts)
     able = most >= demand.count
     occupants: dict[int, list[Occupant]] = {}

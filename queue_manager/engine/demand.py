@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from queue_manager.engine.alone import Alone
+from queue_manager.engine.ask import PodSetAsk
 from queue_manager.engine.fleet import Forest, Ints, Mask, PodFilter
 from queue_manager.engine.workload import NO_RULES, Apart, PodRules
 
@@ -45,6 +46,26 @@ class Demand:
     def replicas(self) -> int:
         """How many replicas the pods are."""
         return -(-self.count // self.in_replica) if self.count else 0
+
+
+def demand_of(pod_set: PodSetAsk, index: int, count: int, forest: Forest, pods: PodFilter, mask: Mask) -> Demand:
+    """So many pods of a pod set to place in the domains of a forest."""
+    spec = pod_set.pod_set
+    return Demand(
+        index,
+        pod_set.name,
+        count,
+        pod_set.node_requests,
+        pod_set.stages,
+        forest,
+        pods,
+        mask,
+        replica_size=spec.replica_size,
+        distinct=spec.distinct,
+        exclusive=spec.exclusive,
+        pod_priority=spec.pod_priority,
+        rules=pod_set.rules,
+    )
 
 
 @dataclass(frozen=True, slots=True)

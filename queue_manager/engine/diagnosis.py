@@ -102,11 +102,7 @@ def _node_of(misfit: Misfit) -> str | None:
     if own_levels(misfit.demand):
         return None
     forest, mask = misfit.demand.forest, misfit.demand.mask
-    inside = range(len(forest.names))
-    if misfit.values:
-        level = forest.levels[len(misfit.values) - 1]
-        index = level.index[misfit.values]
-        inside = range(int(level.starts[index]), int(level.ends[index]))
+    inside = range(*forest.run(misfit.values))
     return next((forest.names[i] for i in inside if mask[forest.rows[i]]), None)
 
 

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from queue_manager.engine.alone import Alone, Exclusives
-from queue_manager.engine.configuration import Node
+from queue_manager.engine.configuration import HOSTNAME, Node
 from queue_manager.engine.quantities import port_of
-from queue_manager.engine.selectors import affine, selects, untolerated
+from queue_manager.engine.selectors import affine, selects, untolerated, wants
 from queue_manager.engine.tree import EMPTY, FUTURE, NOW
 from queue_manager.engine.undo import UndoLog
 from queue_manager.engine.workload import SelectorTerm, Taint, Toleration
@@ -97,7 +97,16 @@ class Forest:
         self.rows: Ints = np.array([rows[name] for name in self.names], dtype=np.int64)
         self.counts: dict[tuple[object, ...], _CachedCounts] = {}
         self.ids: dict[str, Ints] = {}  # numbers of domains of other labels, see `pod_rules.py`
+        self.foreign: dict[tuple[str, ...], dict[tuple[str, ...], list[tuple[int, int]]]] = {}  # see Fleet.members
         self.levels = [Level(paths, depth) for depth in range(len(levels))]
+
+    def run(self, values: tuple[str, ...]) -> tuple[int, int]:
+        """The members that lie in a domain, as a range; all of them for ()."""
+        if not values:
+            return 0, len(self.names)
+        level = self.levels[len(values) - 1]
+        index = level.index.get(values)
+        return (0, 0) if index is None else (int(level.starts[index]), int(level.ends[index]))
 
     def level_of(self, key: str) -> int | None:
         """Index of a level key, None if the topology has no such level."""
@@ -126,6 +135,7 @@ class Fleet:
         self.alone = Exclusives(log)
         self.nodes: dict[str, Node] = {}
         self.occupied: list[dict[str, Amounts]] = [{} for _ in _VIEWS]
+        self._hosts: dict[str, set[str]] = {}
         self._rows: dict[str, int] = {}
         self._spare_rows: list[int] = []
         self._columns: dict[str, int] = {}
@@ -135,7 +145,7 @@ class Fleet:
         self._stale: list[set[str]] = [set() for _ in _VIEWS]
         self._changed: list[str] = []
         self._moved: list[list[str]] = [[] for _ in _VIEWS]
-        self._masks: dict[PodFilter, _CachedMask] = {}
+        self._masks: dict[tuple[PodFilter, bool], _CachedMask] = {}
         self._forests: dict[tuple[tuple[str, ...], tuple[tuple[str, str], ...]], Forest] = {}
 
     # ---- nodes
@@ -148,6 +158,9 @@ class Fleet:
         self.nodes[node.name] = node
         if old is None or old.labels != node.labels:
             self._forests.clear()
+            self._forget_host(old)
+            if HOSTNAME in node.labels:
+                self._hosts.setdefault(node.labels[HOSTNAME], set()).add(node.name)
         if node.name not in self._rows:
             self._rows[node.name] = self._spare_rows.pop() if self._spare_rows else len(self._rows)
         self._reserve(node)
@@ -159,8 +172,10 @@ class Fleet:
 
     def remove(self, name: str) -> bool:
         """Forgets a node; what was used on it counts again if it comes back."""
-        if self.nodes.pop(name, None) is None:
+        node = self.nodes.pop(name, None)
+        if node is None:
             return False
+        self._forget_host(node)
         row = self._rows.pop(name)
         self._spare_rows.append(row)
         self._capacity[row] = 0
@@ -171,6 +186,17 @@ class Fleet:
         self._changed.clear()
         self._forget_counts()
         return True
+
+    def host(self, value: str) -> str | None:
+        """The node with this host name, the first by name if several have it; None if none has."""
+        return min(self._hosts.get(value, ()), default=None)
+
+    def _forget_host(self, node: Node | None) -> None:
+        host = None if node is None else node.labels.get(HOSTNAME)
+        if node is not None and host is not None:
+            self._hosts[host].discard(node.name)
+            if not self._hosts[host]:
+                del self._hosts[host]
 
     def _note(self, name: str) -> None:
         if len(self._changed) > 4 * len(self._rows) + 64:
@@ -380,26 +406,49 @@ class Fleet:
         """The members of a forest that lie in a domain, as ranges."""
         depth = len(domain.keys)
         if domain.keys == forest.level_keys[:depth]:
-            level = forest.levels[depth - 1]
-            index = level.index.get(domain.values)
-            return [] if index is None else [(int(level.starts[index]), int(level.ends[index]))]
-        labels = dict(zip(domain.keys, domain.values, strict=True))
-        found = [member for name, member in forest.member_of.items() if selects(labels, self.nodes[name].labels)]
-        return [(member, member + 1) for member in found]
+            run = forest.run(domain.values)
+            return [run] if run != (0, 0) else []
+        found = forest.foreign.get(domain.keys)
+        if found is None:
+            found = forest.foreign[domain.keys] = self._domains(forest, domain.keys)
+        return found.get(domain.values, [])
+
+    def _domains(self, forest: Forest, keys: tuple[str, ...]) -> dict[tuple[str, ...], list[tuple[int, int]]]:
+        """The members of a forest that have these labels, as ranges by their values."""
+        found: dict[tuple[str, ...], list[tuple[int, int]]] = {}
+        for member, name in enumerate(forest.names):
+            labels = self.nodes[name].labels
+            values = tuple(labels[key] for key in keys if key in labels)
+            if len(values) == len(keys):
+                ranges = found.setdefault(values, [])
+                if ranges and ranges[-1][1] == member:
+                    ranges[-1] = (ranges[-1][0], member + 1)
+                else:
+                    ranges.append((member, member + 1))
+        return found
 
     def mask(self, pods: PodFilter) -> Mask:
         """Rows of the nodes that the pods may go to, capacity apart."""
-        cached = self._masks.get(pods)
+        return self._mask(pods, whole=True)
+
+    def wanted(self, pods: PodFilter) -> Mask:
+        """Rows of the nodes that the pods ask for by selector and affinity, whatever keeps them away."""
+        return self._mask(pods, whole=False)
+
+    def _mask(self, pods: PodFilter, *, whole: bool) -> Mask:
+        cached = self._masks.get((pods, whole))
         if cached is None or len(cached.mask) != len(self._capacity):
             cached = _CachedMask(np.zeros(len(self._capacity), dtype=np.bool_), 0)
-            self._masks[pods] = cached
+            self._masks[pods, whole] = cached
             names: Sequence[str] = list(self.nodes)
         else:
             names = self._changed[cached.seen :]
         cached.seen = len(self._changed)
         for name in names:
-            if name in self.nodes:
-                cached.mask[self._rows[name]] = not exclusion(self.nodes[name], pods)
+            node = self.nodes.get(name)
+            if node is not None:
+                open_to = not exclusion(node, pods) if whole else wants(pods.selector, pods.affinity, node.labels, name)
+                cached.mask[self._rows[name]] = open_to
         return cached.mask
 
     def no_rows(self) -> Mask:

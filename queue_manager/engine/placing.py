@@ -4,12 +4,13 @@ selectors."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from queue_manager.engine.alone import Alone
-from queue_manager.engine.ask import Ask, PodSetAsk
+from queue_manager.engine.ask import Ask, PodSetAsk, starts_of, together
 from queue_manager.engine.configuration import Configuration, Flavor, labels_of
 from queue_manager.engine.decision import DomainCount, PodSetAssignment
-from queue_manager.engine.demand import Demand
+from queue_manager.engine.demand import Demand, demand_of
 from queue_manager.engine.flavors import Assignment
 from queue_manager.engine.fleet import Amounts, Fleet, Forest
 from queue_manager.engine.kept import kept_nodes
@@ -17,13 +18,12 @@ from queue_manager.engine.kueue_search import KueueSearch
 from queue_manager.engine.prepared import (
     asked_around,
     brackets,
-    own_domain_levels,
     pod_filter,
     request_of,
     shared_request,
 )
 from queue_manager.engine.ranks import by_rank, is_pinned, shared_domain
-from queue_manager.engine.replicas import alone_in
+from queue_manager.engine.replicas import alone_in, own_levels
 from queue_manager.engine.scopes import Misfit, Places, Scope
 from queue_manager.engine.state import State
 from queue_manager.engine.topology import Placement
@@ -49,6 +49,15 @@ def forest_of(configuration: Configuration, fleet: Fleet, flavors: Sequence[Flav
     if len(names) > 1:
         raise ValueError(f"flavors of one pod set have different topologies: {', '.join(names)}")
     return fleet.forest(configuration.topologies[names[0]].levels, labels_of(flavors))
+
+
+def forest_of_assigned(state: State, assigned: PodSetAssignment) -> Forest | None:
+    """The domains of an admitted pod set, None where its flavors have none or those of another topology by now."""
+    try:
+        forest = forest_of(state.configuration, state.fleet, flavors_of(state.configuration, assigned.flavors))
+    except ValueError:
+        return None
+    return forest if forest is not None and forest.level_keys == assigned.levels else None
 
 
 def build_scope(state: State, assignment: Assignment) -> Scope | Misfit | None:
@@ -99,28 +108,16 @@ def _demand(state: State, assignment: Assignment, index: int) -> Demand | Misfit
         if (
             spec.topology is not None
             or any(request.mode is TopologyMode.REQUIRED for request in requests)
-            or own_domain_levels(spec)
+            or own_levels(spec)
         ):
             return _misfit(state, assignment, index, NO_TOPOLOGY)
         return None
     pods = pod_filter(pod_set, flavors)
-    return Demand(
-        index,
-        pod_set.name,
-        assignment.counts[index],
-        pod_set.node_requests,
-        pod_set.stages,
-        forest,
-        pods,
-        state.fleet.mask(pods),
-        next(flavor.name for flavor in flavors if flavor.topology in state.configuration.topologies),
-        spec.replica_size,
-        spec.distinct,
-        spec.exclusive,
-        spec.pod_priority,
-        _spared(state, ask),
-        _balanced(forest, asked_around(ask, index)),
-        spec.rules if state.configuration.policies.pod_rules else NO_RULES,
+    return replace(
+        demand_of(pod_set, index, assignment.counts[index], forest, pods, state.fleet.mask(pods)),
+        flavor=next(flavor.name for flavor in flavors if flavor.topology in state.configuration.topologies),
+        spared=_spared(state, ask),
+        balanced=_balanced(forest, asked_around(ask, index)),
     )
 
 
@@ -208,11 +205,11 @@ def occupancy_of(ask: Ask, places: Mapping[int, Mapping[str, int]]) -> dict[str,
     """What pods take on nodes: pod sets that can run together add up, over stages the greatest need counts."""
     if len(places) == 1:
         return _of_one(*next((ask.pod_sets[index], nodes) for index, nodes in places.items()))
-    starts = sorted({pod_set.stages[0] for pod_set in ask.pod_sets})
+    starts = starts_of(pod_set.stages for pod_set in ask.pod_sets)
     by_node: dict[str, dict[str, list[int]]] = {}
     for index, nodes in places.items():
         pod_set = ask.pod_sets[index]
-        running = [i for i, start in enumerate(starts) if pod_set.stages[0] <= start <= pod_set.stages[1]]
+        running = [i for i, start in enumerate(starts) if together(pod_set.stages, (start, start))]
         for node, count in nodes.items():
             amounts = by_node.setdefault(node, {})
             for resource, amount in pod_set.node_requests.items():
@@ -260,8 +257,7 @@ def pod_set_assignment(
         levels, domains = forest.level_keys, by_rank(forest, places)
         selector.update(shared_domain(ask, index, forest, domains))
         pinned = is_pinned(ask, index, forest, domains) or _may_be_in_the_way(state, ask, index, places)
-        if state.configuration.policies.pod_rules:
-            selector.update(_affine(state, pod_set.pod_set.rules.together, places))
+        selector.update(_affine(state, pod_set.rules.together, places))
     return PodSetAssignment(
         name=pod_set.name,
         count=assignment.counts[index],
@@ -285,8 +281,6 @@ def _may_be_in_the_way(state: State, ask: Ask, index: int, places: Mapping[str, 
     if any(state.fleet.room(node, own.node_requests, EMPTY) > 1 for node in places):
         return True
     return any(
-        other.count
-        and other.node_requests != own.node_requests
-        and (other.stages[0] <= own.stages[1] and own.stages[0] <= other.stages[1])
+        other.count and other.node_requests != own.node_requests and together(other.stages, own.stages)
         for other in ask.pod_sets
     )

@@ -17,9 +17,8 @@ from itertools import product
 import numpy as np
 
 from queue_manager.engine.configuration import Node
-from queue_manager.engine.fleet import Forest, Ints, Mask, PodFilter
+from queue_manager.engine.fleet import Fleet, Forest, Ints, Mask, PodFilter
 from queue_manager.engine.picking import pick
-from queue_manager.engine.selectors import affine, selects
 from queue_manager.engine.workload import PodRules, SpreadRule
 
 MOST_TRIES = 512
@@ -55,15 +54,22 @@ def one_each(forest: Forest, nodes: Mapping[str, Node], counts: Ints, keys: Sequ
     return counts
 
 
+def counted(fleet: Fleet, forest: Forest, pods: PodFilter, rules: PodRules) -> Mask:
+    """The members whose domains kube-scheduler takes into account for the spread of these pods: selector and affinity
+    have to admit them, and where the rules say so taints."""
+    honors_taints = any(rule.honors_taints for rule in rules.spread)
+    mask: Mask = (fleet.mask(pods) if honors_taints else fleet.wanted(pods))[forest.rows]
+    return mask
+
+
 @dataclass(frozen=True, slots=True)
 class Ruled:
-    """The places that the rules of a pod set leave, among so many pods as fit on each member of a forest. `reached` are
-    the rows that the pods may go to, taints and all."""
+    """The places that the rules of a pod set leave, among so many pods as fit on each member of a forest. Domains of
+    the members `counted` matter for spread, even where there is no room."""
 
     forest: Forest
     nodes: Mapping[str, Node]
-    pods: PodFilter
-    reached: Mask
+    counted: Mask
     rules: PodRules
     counts: Ints
 
@@ -130,24 +136,13 @@ class Ruled:
     def _cells(self, members: Ints) -> dict[tuple[int, ...], list[int]]:
         """The members that take part in the spread, by their domains, one a rule."""
         cells: dict[tuple[int, ...], list[int]] = {}
-        rules = self.rules.spread
+        rules, counted = self.rules.spread, self.counted.tolist()
         columns = [domains_of(self.forest, self.nodes, rule.key)[members].tolist() for rule in rules]
         domains = zip(*columns, strict=True) if rules else itertools.repeat((0,))
         for member, numbers in zip(members.tolist(), domains, strict=bool(rules)):
-            if min(numbers) >= 0 and self._counts_as_domain(member):
+            if min(numbers) >= 0 and counted[member]:
                 cells.setdefault(numbers, []).append(member)
         return cells
-
-    def _counts_as_domain(self, member: int) -> bool:
-        """Whether kube-scheduler takes a node's domain into account: selector and affinity have to admit it, and where
-        the rules say so its taints."""
-        if self.counts[member] > 0:
-            return True
-        if any(rule.honors_taints for rule in self.rules.spread):
-            return bool(self.reached[self.forest.rows[member]])
-        name = self.forest.names[member]
-        labels = self.nodes[name].labels
-        return selects(dict(self.pods.selector), labels) and affine(self.pods.affinity, labels, name)
 
 
 # ---- spread

@@ -19,8 +19,9 @@ from queue_manager.engine.configuration import (
 from queue_manager.engine.fleet import PodFilter, show_taint
 from queue_manager.engine.outside import stopped_words
 from queue_manager.engine.quantities import PODS
+from queue_manager.engine.replicas import own_levels
 from queue_manager.engine.selectors import flavor_matches, untolerated
-from queue_manager.engine.workload import PodSet, TopologyMode, TopologyRequest
+from queue_manager.engine.workload import TopologyMode, TopologyRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +156,6 @@ def brackets(ask: Ask, pod_set: PodSetAsk) -> tuple[TopologyRequest, ...]:
     return tuple(r for r in (own.topology, own.group_topology, group.topology, ask.workload.topology) if r is not None)
 
 
-def own_domain_levels(pod_set: PodSet) -> list[str]:
-    """Levels of which replicas of a pod set need domains of their own."""
-    distinct = [] if pod_set.distinct is None else [pod_set.distinct.level]
-    return [*distinct, pod_set.exclusive] if pod_set.exclusive else distinct
-
-
 def shared_request(ask: Ask, unit: tuple[int, ...]) -> TopologyRequest | None:
     """What pod sets that share a domain ask for together, around what each asks for itself; that of the largest."""
     found = [ask.pod_sets[index] for index in unit if ask.pod_sets[index].pod_set.group_topology is not None]
@@ -192,7 +187,7 @@ def _topology_refusal(flavor: Flavor, pod_set: PodSetAsk, ask: Ask, queue: Queue
     own = pod_set.pod_set.topology
     wanted = [r for r in brackets(ask, pod_set) if r is own or r.mode is TopologyMode.REQUIRED]
     levels = [request.level for request in wanted if request.mode is not TopologyMode.UNCONSTRAINED]
-    levels += own_domain_levels(pod_set.pod_set)
+    levels += own_levels(pod_set.pod_set)
     if not flavor.topology:
         return f"flavor {flavor.name} has no topology" if wanted or levels else ""
     topology = configuration.topologies.get(flavor.topology)

@@ -22,6 +22,19 @@ def by_rank(forest: Forest, places: Mapping[str, int]) -> tuple[DomainCount, ...
     return tuple(DomainCount(path, count) for path, count in sorted(totals_of(forest, places).items()))
 
 
+def totals(runs: Iterable[DomainCount]) -> dict[DomainValues, int]:
+    """Pods by domain, in the order in which domains come first."""
+    counts: dict[DomainValues, int] = {}
+    for run in runs:
+        counts[run.values] = counts.get(run.values, 0) + run.count
+    return counts
+
+
+def values_at(labels: Mapping[str, str], levels: Sequence[str]) -> DomainValues:
+    """The domain of a node with these labels, "" for a level whose label it lacks."""
+    return tuple(labels.get(key, "") for key in levels)
+
+
 def totals_of(forest: Forest, places: Mapping[str, int]) -> dict[DomainValues, int]:
     """Pods by domain of the narrowest level."""
     counts: dict[DomainValues, int] = {}
@@ -70,10 +83,10 @@ def shared_domain(ask: Ask, index: int, forest: Forest, domains: Sequence[Domain
 def is_pinned(ask: Ask, index: int, forest: Forest, domains: Sequence[DomainCount]) -> bool:
     """Whether the places of a pod set can't be said by one selector, so that each pod has to go to the place of its
     rank. Pods that ask for nothing are free on the nodes of their flavor."""
-    spec, requests = ask.pod_sets[index].pod_set, asked_around(ask, index)
-    if any(request.slices or request.balanced for request in requests) or spec.distinct is not None:
+    own, requests = ask.pod_sets[index], asked_around(ask, index)
+    if any(request.slices or request.balanced for request in requests) or own.pod_set.distinct is not None:
         return True
-    if spec.rules.spread or spec.rules.apart:
+    if own.rules.spread or own.rules.apart:
         return True
     if requests and requests[0].mode is TopologyMode.UNCONSTRAINED:
         return True
@@ -83,6 +96,6 @@ def is_pinned(ask: Ask, index: int, forest: Forest, domains: Sequence[DomainCoun
 def _depths(ask: Ask, index: int, forest: Forest) -> set[int]:
     """Levels of which one domain is asked for, by a request, for an exclusive replica or by pod affinity."""
     levels = [one.level for one in asked_around(ask, index) if one.mode is not TopologyMode.UNCONSTRAINED]
-    spec = ask.pod_sets[index].pod_set
-    levels += [spec.exclusive, *spec.rules.together]
+    own = ask.pod_sets[index]
+    levels += [own.pod_set.exclusive, *own.rules.together]
     return {depth for level in levels if (depth := forest.level_of(level)) is not None}

@@ -14,22 +14,24 @@ from itertools import groupby
 
 import numpy as np
 
-from queue_manager.engine.ask import ask_of
+from queue_manager.engine.alone import Alone
+from queue_manager.engine.ask import ask_of, together
 from queue_manager.engine.decision import Admission, DomainCount, PodSetAssignment
+from queue_manager.engine.demand import demand_of
 from queue_manager.engine.fleet import Forest
 from queue_manager.engine.picking import pick
-from queue_manager.engine.placing import flavors_of, forest_of
+from queue_manager.engine.placing import flavors_of, forest_of_assigned
 from queue_manager.engine.prepared import pod_filter, request_of, shared_request
 from queue_manager.engine.ranks import DomainValues, joined
 from queue_manager.engine.records import Phase, Record, occupy
 from queue_manager.engine.replacing_room import Part, ReplacingRoom
-from queue_manager.engine.replacing_rules import next_member
-from queue_manager.engine.replicas import taken_domains
+from queue_manager.engine.replacing_rules import Beside
+from queue_manager.engine.replicas import in_the_way, ranges_around, standing_ranges
 from queue_manager.engine.resize import running_pods
 from queue_manager.engine.slices import layers_of
 from queue_manager.engine.slots import Slot, asked_pod_sets, places_of, slots_of, to_hosts
 from queue_manager.engine.state import State
-from queue_manager.engine.tree import FUTURE, NOW
+from queue_manager.engine.tree import EMPTY, FUTURE, NOW
 from queue_manager.engine.workload import NO_RULES, TopologyMode, TopologyRequest
 
 
@@ -83,6 +85,7 @@ class _Replacement:
         self._ask = ask_of(record.workload, state.configuration)
         self._room = ReplacingRoom(state.fleet, self._ask, lost)
         self._parts: dict[int, Part] = {}
+        self._beside: dict[int, Beside] = {}
         self._slots: list[Slot] = []
         self._open: dict[Slot, None] = {}
         self._new: dict[Slot, int] = {}
@@ -112,7 +115,7 @@ class _Replacement:
         pod_sets = {pod_set.name: pod_set for pod_set in workload.pod_sets}
         for index, assigned in asked_pod_sets(self._ask, self._admission.pod_sets):
             count = running_pods(pod_sets.get(assigned.name), assigned)
-            forest = self._forest(assigned)
+            forest = forest_of_assigned(self._state, assigned)
             slots = slots_of(self._state, record, index, assigned, count, forest, self._lost)
             self._slots += slots
             here = [slot for slot in slots if slot.lost]
@@ -129,20 +132,18 @@ class _Replacement:
                     self._room.put(index, node, pods)
         return ""
 
-    def _forest(self, assigned: PodSetAssignment) -> Forest | None:
-        flavors = flavors_of(self._state.configuration, assigned.flavors)
-        try:
-            forest = forest_of(self._state.configuration, self._state.fleet, flavors)
-        except ValueError:
-            return None
-        return forest if forest is not None and forest.level_keys == assigned.levels else None
-
     def _part(self, index: int, assigned: PodSetAssignment, forest: Forest) -> Part:
-        pods = pod_filter(self._ask.pod_sets[index], flavors_of(self._state.configuration, assigned.flavors))
-        selector = {**dict(pods.selector), **assigned.selector}
-        rules = self._ask.pod_sets[index].pod_set.rules if self._state.configuration.policies.pod_rules else NO_RULES
-        part = Part(index, assigned, forest, replace(pods, selector=tuple(sorted(selector.items()))), rules)
+        pod_set, fleet = self._ask.pod_sets[index], self._state.fleet
+        pods = pod_filter(pod_set, flavors_of(self._state.configuration, assigned.flavors))
+        pods = replace(pods, selector=tuple(sorted({**dict(pods.selector), **assigned.selector}.items())))
+        most = int(fleet.counts(forest, pods, pod_set.node_requests, EMPTY).max(initial=0))
+        part = Part(assigned, demand_of(pod_set, index, assigned.count, forest, pods, fleet.mask(pods)), most)
         self._room.add(part)
+        if part.demand.rules != NO_RULES:
+            self._beside[index] = Beside(part.demand, fleet)
+            for slot in self._slots:
+                if slot.index == index and not slot.lost and slot not in self._open:
+                    self._beside[index].shift(slot.node, 1)
         return part
 
     # ---- brackets
@@ -166,11 +167,14 @@ class _Replacement:
             (("unit", *unit) if shared is None else ("pod set", slot.index), own),
         ]
         keys = self._levels(slot.index)
-        found = [
+        required = [
             _Bracket(key, keys.index(request.level))
             for key, request in around
             if request is not None and request.mode is TopologyMode.REQUIRED and request.level in keys
         ]
+        # Brackets around several pod sets nest as they are told; those around pods of this one by their levels.
+        wide = [bracket for bracket in required if self._holds_others(bracket, slot.index)]
+        found = [bracket for bracket in required if bracket not in wide]
         spec = pod_set.pod_set
         replica = slot.rank // spec.replica_size if spec.replica_size else 0
         if spec.distinct is not None and spec.distinct.level in keys:
@@ -181,9 +185,21 @@ class _Replacement:
         for layer in () if isinstance(layers, str) else layers:
             key = ("slice", slot.index, layer.depth, slot.rank // layer.size)
             found.append(_Bracket(key, layer.depth, moves=True))
+        found.sort(key=lambda bracket: bracket.depth)
         if not to_hosts(self._assigned(slot.index)):
             found.append(_Bracket(("domain", slot.index, slot.values), len(keys) - 1))
-        return found
+        return [*wide, *found]
+
+    def _holds_others(self, bracket: _Bracket, index: int) -> bool:
+        """Whether a bracket is around another pod set, too."""
+        match bracket.key:
+            case ("workload",):
+                return len(self._ask.pod_sets) > 1
+            case ("group", group):
+                return any(p.group == group for i, p in enumerate(self._ask.pod_sets) if i != index)
+            case ("shared" | "unit", *unit):
+                return len(unit) > 1
+        return False
 
     def _assigned(self, index: int) -> PodSetAssignment:
         name = self._ask.pod_sets[index].name
@@ -200,10 +216,8 @@ class _Replacement:
         for slot in slots:
             brackets = self._brackets(slot)
             groups.setdefault(brackets[depth] if depth < len(brackets) else slot.index, []).append(slot)
-        ordered = sorted(groups.items(), key=lambda item: self._weight(item[1]), reverse=forward)
-        for bracket, found in ordered:
-            if not any(slot in self._open for slot in found):
-                continue
+        wanted = [(bracket, found) for bracket, found in groups.items() if any(slot in self._open for slot in found)]
+        for bracket, found in sorted(wanted, key=lambda item: self._weight(item[1]), reverse=forward):
             if isinstance(bracket, int):
                 done = self._scatter(found, within)
             else:
@@ -214,9 +228,9 @@ class _Replacement:
         return True
 
     def _weight(self, slots: Sequence[Slot]) -> tuple[int, int]:
-        """Large pods first."""
-        largest = max(sorted(self._ask.pod_sets[slot.index].node_requests.items()) for slot in slots)
-        return (max((amount for _, amount in largest), default=0), -slots[0].rank)
+        """Large pods first: those of which an empty node holds the fewest."""
+        fewest = min(self._parts[index].most for index in {slot.index for slot in slots if slot in self._open})
+        return (-fewest, -slots[0].rank)
 
     def _together(
         self, bracket: _Bracket, slots: Sequence[Slot], depth: int, within: DomainValues, forward: bool
@@ -262,6 +276,7 @@ class _Replacement:
             if slot not in self._open:
                 self._open[slot] = None
                 self._journal.append((slot, True))
+                self._shift(slot.index, slot.node, -1)
         if all(slot.index in self._parts or self._measured(slot.index) for slot in slots):
             for values in self._candidates(bracket, slots, within):
                 if values != home and self._solve(slots, depth + 1, values, forward):
@@ -271,7 +286,7 @@ class _Replacement:
 
     def _measured(self, index: int) -> bool:
         """Measures a pod set of which nothing was lost, but which moves with others."""
-        forest = self._forest(self._assigned(index))
+        forest = forest_of_assigned(self._state, self._assigned(index))
         if forest is not None:
             self._parts[index] = self._part(index, self._assigned(index), forest)
         return forest is not None
@@ -295,20 +310,30 @@ class _Replacement:
         """Domains in which a replica may not be because of others."""
         if bracket.key[0] not in ("distinct", "exclusive"):
             return set()
-        spec = self._ask.pod_sets[slots[0].index].pod_set
-        mine = set(slots)
-        if bracket.key[0] == "distinct":
-            others = {i for i, p in enumerate(self._ask.pod_sets) if p.pod_set.distinct == spec.distinct}
-            taken: set[DomainValues] = set()
-        else:
-            same = (spec.exclusive, spec.pod_priority)
-            pod_sets = enumerate(p.pod_set for p in self._ask.pod_sets)
-            others = {i for i, p in pod_sets if (p.exclusive, p.pod_priority) == same}
-            forest = self._parts[slots[0].index].forest
-            taken = taken_domains(self._state.fleet, (NOW, FUTURE), forest, *same)
-        return taken | {
-            self._where(slot)[: bracket.depth + 1] for slot in self._slots if slot.index in others and slot not in mine
-        }
+        fleet, demand = self._state.fleet, self._parts[slots[0].index].demand
+        level = demand.forest.levels[bracket.depth]
+        key = demand.forest.level_keys[bracket.depth]
+        ranges = standing_ranges(fleet, (NOW, FUTURE), demand) if demand.exclusive == key else []
+        for own, other in self._in_the_way(slots):
+            if own == key:
+                ranges += ranges_around(fleet, demand.forest, key, (other,))
+        starts = (low for first, last in ranges for low in range(*np.searchsorted(level.starts, (first, last))))
+        return {level.values[i] for i in starts}
+
+    def _in_the_way(self, slots: Sequence[Slot]) -> Iterator[tuple[str, Alone]]:
+        """Of a replica the levels, and the domains in which other replicas of the workload are to be that may not lie
+        in or around its domain of that level."""
+        mine, one = set(slots), self._ask.pod_sets[slots[0].index]
+        there: dict[int, set[DomainValues]] = {}
+        for slot in self._slots:
+            if slot not in mine:
+                there.setdefault(slot.index, set()).add(self._where(slot))
+        for index, places in there.items():
+            other, keys = self._ask.pod_sets[index], self._levels(index)
+            for own, theirs in in_the_way(one.pod_set, other.pod_set) if together(one.stages, other.stages) else ():
+                depth = keys.index(theirs) + 1 if theirs in keys else 0
+                for values in sorted({place[:depth] for place in places}) if depth else ():
+                    yield own, Alone(one.pod_set.pod_priority, keys[:depth], values)
 
     def _where(self, slot: Slot) -> DomainValues:
         """The domain in which a pod is to be."""
@@ -324,8 +349,8 @@ class _Replacement:
         mark = len(self._journal)
         wanted = [slot for slot in slots if slot in self._open and slot not in self._new]
         part = self._parts[slots[0].index]
-        for together in self._runs(part, wanted):
-            found = self._near(part, len(together), together[0].values, within)
+        for run in self._runs(part, wanted):
+            found = self._near(part, len(run), run[0].values, within)
             if found is None:
                 if self._short is None:
                     best = self._room.inside(part, within) + len(self._journal) - mark
@@ -333,12 +358,12 @@ class _Replacement:
                 self._undo(mark)
                 return False
             members = [member for member, count in found for _ in range(count)]
-            for slot, member in zip(together, members, strict=True):
+            for slot, member in zip(run, members, strict=True):
                 self._new[slot] = member
                 self._journal.append((slot, False))
             for member, count in found:
-                self._room.put(part.index, part.forest.names[member], count)
-        if part.rules != NO_RULES:
+                self._put(part, member, count)
+        if part.demand.rules != NO_RULES:
             self._sort(part, wanted)
         return True
 
@@ -353,29 +378,21 @@ class _Replacement:
     @staticmethod
     def _runs(part: Part, wanted: Sequence[Slot]) -> list[list[Slot]]:
         """Slots that go to one node if they can: the neighbours on one old node; one by one where there are rules."""
-        if part.rules != NO_RULES:
+        if part.demand.rules != NO_RULES:
             return [[slot] for slot in wanted]
         return [list(run) for _, run in groupby(wanted, key=lambda slot: slot.values)]
 
-    def _by_rules(self, part: Part, old: DomainValues, within: DomainValues) -> list[tuple[int, int]] | None:
-        """A member for one pod beside the others of its pod set."""
-        mine = [slot for slot in self._slots if slot.index == part.index]
-        beside = [slot.node for slot in mine if slot not in self._open]
-        beside += [part.forest.names[self._new[slot]] for slot in mine if slot in self._new]
-        nodes, counts = self._state.fleet.nodes, self._room.counts[part.index]
-        member = next_member(part, nodes, counts, beside, old, within)
-        return None if member is None else [(member, 1)]
-
     def _near(self, part: Part, count: int, old: DomainValues, within: DomainValues) -> list[tuple[int, int]] | None:
         """Members with room for so many pods: in the narrowest domain around the old place that has it."""
-        if part.rules != NO_RULES:
-            return self._by_rules(part, old, within)
+        if part.demand.rules != NO_RULES:
+            one = self._beside[part.index].member(self._room.counts[part.index], old, within)
+            return None if one is None else [(one, 1)]
         counts = self._room.counts[part.index]
         for depth in range(len(part.forest.levels) - 1, len(within) - 2, -1):
             values = old[: depth + 1] if depth >= len(within) else within
             if values[: len(within)] != within:
                 continue
-            first, last = part.run(values)
+            first, last = part.forest.run(values)
             inside = counts[first:last]
             if int(inside.sum()) < count:
                 continue
@@ -385,14 +402,23 @@ class _Replacement:
             return [(first + member, pods) for member, pods in pick(inside, count)]
         return None
 
+    def _put(self, part: Part, member: int, pods: int) -> None:
+        """Puts pods on a member; takes them away where `pods` is negative."""
+        self._room.put(part.index, part.forest.names[member], pods)
+        self._shift(part.index, part.forest.names[member], pods)
+
+    def _shift(self, index: int, node: str, pods: int) -> None:
+        if index in self._beside:
+            self._beside[index].shift(node, pods)
+
     def _undo(self, mark: int) -> None:
         while len(self._journal) > mark:
             slot, opened = self._journal.pop()
             if opened:
                 del self._open[slot]
+                self._shift(slot.index, slot.node, 1)
             else:
-                forest = self._parts[slot.index].forest
-                self._room.put(slot.index, forest.names[self._new.pop(slot)], -1)
+                self._put(self._parts[slot.index], self._new.pop(slot), -1)
 
     # ---- the answer
 

@@ -6,31 +6,30 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from queue_manager.engine.ask import Ask
+from queue_manager.engine.ask import Ask, together
 from queue_manager.engine.decision import PodSetAssignment
-from queue_manager.engine.fleet import Fleet, Forest, Ints, PodFilter
+from queue_manager.engine.demand import Demand
+from queue_manager.engine.fleet import Fleet, Forest, Ints
 from queue_manager.engine.ranks import DomainValues
 from queue_manager.engine.tree import FUTURE, NOW
-from queue_manager.engine.workload import NO_RULES, PodRules
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """One pod set: where its pods may go, and the rules of their template."""
+    """One pod set: what it was given, and what its pods ask of their new places. `most` is how many of its pods the
+    largest node holds when it is empty."""
 
-    index: int
     assigned: PodSetAssignment
-    forest: Forest
-    pods: PodFilter
-    rules: PodRules = NO_RULES
+    demand: Demand
+    most: int
 
-    def run(self, values: DomainValues) -> tuple[int, int]:
-        """The members of its forest that lie in a domain, as a range."""
-        if not values:
-            return 0, len(self.forest.names)
-        level = self.forest.levels[len(values) - 1]
-        index = level.index.get(values)
-        return (0, 0) if index is None else (int(level.starts[index]), int(level.ends[index]))
+    @property
+    def index(self) -> int:
+        return self.demand.index
+
+    @property
+    def forest(self) -> Forest:
+        return self.demand.forest
 
 
 @dataclass(slots=True)
@@ -47,8 +46,8 @@ class ReplacingRoom:
 
     def add(self, part: Part) -> None:
         """Measures a part."""
-        requests = self.ask.pod_sets[part.index].node_requests
-        now, future = (self.fleet.counts(part.forest, part.pods, requests, view) for view in (NOW, FUTURE))
+        demand = part.demand
+        now, future = (self.fleet.counts(part.forest, demand.pods, demand.requests, view) for view in (NOW, FUTURE))
         counts = np.minimum(now, future)
         for name in self.lost:
             if name in part.forest.member_of:
@@ -69,22 +68,23 @@ class ReplacingRoom:
 
     def inside(self, part: Part, values: DomainValues) -> int:
         """How many pods of a part fit in a domain."""
-        first, last = part.run(values)
+        first, last = part.forest.run(values)
         return int(self.counts[part.index][first:last].sum())
 
     def _stages(self, index: int) -> list[int]:
         """The starts of stages, by pod set that starts there, at which the pods of a pod set run."""
-        first, last = self.ask.pod_sets[index].stages
-        return [i for i, other in enumerate(self.ask.pod_sets) if first <= other.stages[0] <= last]
+        own = self.ask.pod_sets[index].stages
+        starts = (other.stages[0] for other in self.ask.pod_sets)
+        return [i for i, start in enumerate(starts) if together(own, (start, start))]
 
     def _measure(self, part: Part, name: str) -> None:
         member = part.forest.member_of.get(name)
-        if member is None or name in self.lost or not self.fleet.mask(part.pods)[part.forest.rows[member]]:
+        if member is None or name in self.lost or not self.fleet.mask(part.demand.pods)[part.forest.rows[member]]:
             return
         fits: list[int] = []
         for view in (NOW, FUTURE):
             free = self.fleet.free_on(self.fleet.nodes[name], view)
-            for resource, amount in self.ask.pod_sets[part.index].node_requests.items():
+            for resource, amount in part.demand.requests.items():
                 most = max(self._used[name][stage].get(resource, 0) for stage in self._stages(part.index))
                 fits.append((free(resource) - most) // amount)
         self.counts[part.index][member] = max(0, min(fits))

@@ -3,61 +3,70 @@ as kube-scheduler would look at them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 
-from queue_manager.engine.configuration import Node
-from queue_manager.engine.fleet import Ints, Mask
-from queue_manager.engine.pod_rules import domains_of
+from queue_manager.engine.demand import Demand
+from queue_manager.engine.fleet import Fleet, Ints, Mask
+from queue_manager.engine.pod_rules import counted, domains_of
 from queue_manager.engine.ranks import DomainValues
-from queue_manager.engine.replacing_room import Part
-from queue_manager.engine.selectors import affine, selects
 
 
-def next_member(
-    part: Part, nodes: Mapping[str, Node], counts: Ints, beside: Sequence[str], old: DomainValues, within: DomainValues
-) -> int | None:
-    """The member for one more pod inside a domain beside those on the nodes `beside`; None if the rules allow none.
-    Where fewest are comes first, then what is nearest to the old place, then the tightest."""
-    there = [member for name in beside if (member := part.forest.member_of.get(name)) is not None]
-    allowed, crowd = _allowed(part, nodes, there)
-    allowed &= counts > 0
-    inside = np.zeros(len(counts), dtype=np.bool_)
-    inside[slice(*part.run(within))] = True
-    members = np.flatnonzero(allowed & inside)
-    if not len(members):
-        return None
-    near = np.zeros(len(counts), dtype=np.int64)
-    for depth in range(1, len(old) + 1):
-        near[slice(*part.run(old[:depth]))] = depth
-    order = np.lexsort((members, counts[members], -near[members], crowd[members]))
-    return int(members[order[0]])
+class Beside:
+    """The pods of one pod set beside which others are to be placed, by node."""
 
+    def __init__(self, demand: Demand, fleet: Fleet) -> None:
+        self._demand = demand
+        self._nodes = fleet.nodes
+        self._counted = np.flatnonzero(counted(fleet, demand.forest, demand.pods, demand.rules))
+        self._pods: Ints = np.zeros(len(demand.forest.names), dtype=np.int64)
 
-def _allowed(part: Part, nodes: Mapping[str, Node], there: Sequence[int]) -> tuple[Mask, Ints]:
-    """The members where the rules allow one more pod, and how many pods are in the domains of spread rules there."""
-    rules, forest = part.rules, part.forest
-    allowed = np.ones(len(forest.names), dtype=np.bool_)
-    crowd = np.zeros(len(forest.names), dtype=np.int64)
-    for key in rules.apart:
-        numbers = domains_of(forest, nodes, key)
-        allowed &= (numbers < 0) | ~np.isin(numbers, numbers[list(there)])
-    for key in rules.together:
-        numbers = domains_of(forest, nodes, key)
-        allowed &= (numbers == numbers[there[0]]) if there else (numbers >= 0)
-    for rule in rules.spread:
-        numbers = domains_of(forest, nodes, rule.key)
-        pods = np.bincount(numbers[list(there)][numbers[list(there)] >= 0], minlength=int(numbers.max(initial=0)) + 1)
-        counted = [
-            n for n, name in zip(numbers.tolist(), forest.names, strict=True) if n >= 0 and _admits(part, nodes, name)
-        ]
-        least = 0 if rule.min_domains > 1 or not counted else int(pods[counted].min())
-        allowed &= (numbers >= 0) & (pods[numbers] + 1 - least <= rule.max_skew)
-        crowd += pods[numbers]
-    return allowed, crowd
+    def shift(self, node: str, by: int) -> None:
+        """Counts pods on a node; none on a node that is in no domain any more."""
+        member = self._demand.forest.member_of.get(node)
+        if member is not None:
+            self._pods[member] += by
 
+    def member(self, counts: Ints, old: DomainValues, within: DomainValues) -> int | None:
+        """The member for one more pod inside a domain, so many having room on each; None if the rules allow none.
+        Where fewest are comes first, then what is nearest to the old place, then the tightest."""
+        allowed, crowd = self._allowed()
+        first, last = self._demand.forest.run(within)
+        members = first + np.flatnonzero(allowed[first:last] & (counts[first:last] > 0))
+        if not len(members):
+            return None
+        near = np.zeros(len(counts), dtype=np.int64)
+        for depth in range(1, len(old) + 1):
+            near[slice(*self._demand.forest.run(old[:depth]))] = depth
+        order = np.lexsort((members, counts[members], -near[members], crowd[members]))
+        return int(members[order[0]])
 
-def _admits(part: Part, nodes: Mapping[str, Node], name: str) -> bool:
-    labels = nodes[name].labels
-    return selects(dict(part.pods.selector), labels) and affine(part.pods.affinity, labels, name)
+    def _allowed(self) -> tuple[Mask, Ints]:
+        """The members where the rules allow one more pod, and how many pods are in the domains of spread rules
+        there."""
+        rules = self._demand.rules
+        allowed = np.ones(len(self._pods), dtype=np.bool_)
+        crowd = np.zeros(len(self._pods), dtype=np.int64)
+        for key in rules.apart:
+            numbers, pods = self._domains(key)
+            allowed &= (numbers < 0) | (pods[numbers] == 0)
+        for key in rules.together:
+            numbers, pods = self._domains(key)
+            # Pods whose node has lost the label are in no domain. Where labels have torn the pods apart the domain with
+            # the most of them is theirs.
+            allowed &= (numbers == int(pods.argmax())) if pods.any() else (numbers >= 0)
+        for rule in rules.spread:
+            numbers, pods = self._domains(rule.key)
+            domains = numbers[self._counted]
+            domains = domains[domains >= 0]
+            least = 0 if rule.min_domains > 1 or not len(domains) else int(pods[domains].min())
+            allowed &= (numbers >= 0) & (pods[numbers] + 1 - least <= rule.max_skew)
+            crowd += pods[numbers]
+        return allowed, crowd
+
+    def _domains(self, key: str) -> tuple[Ints, Ints]:
+        """The domain of each member, and the pods in each domain."""
+        numbers = domains_of(self._demand.forest, self._nodes, key)
+        pods: Ints = np.zeros(int(numbers.max(initial=0)) + 1, dtype=np.int64)
+        labelled = numbers >= 0
+        np.add.at(pods, numbers[labelled], self._pods[labelled])
+        return numbers, pods

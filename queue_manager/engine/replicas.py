@@ -7,24 +7,37 @@ In the search a replica is a slice of which a domain holds one at most; what is 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from queue_manager.engine.alone import Alone
+from queue_manager.engine.ask import together
 from queue_manager.engine.demand import Demand, Placed
 from queue_manager.engine.fleet import Fleet, Forest, Ints
 from queue_manager.engine.slices import Layer, Layers, layers_of
-from queue_manager.engine.workload import SliceLayer
+from queue_manager.engine.workload import Apart, SliceLayer
 
-Ranges = Iterator[tuple[int, int]]
+Range = tuple[int, int]
 """Members of a forest, from and up to."""
 
 
-def own_levels(demand: Demand) -> list[str]:
-    """Levels of which each replica of a demand needs one domain that no other replica of some kind has."""
-    distinct = () if demand.distinct is None else (demand.distinct.level,)
-    return [*distinct, *((demand.exclusive,) if demand.exclusive else ())]
+class Replicas(Protocol):
+    """What equal pods ask for as replicas: a `PodSet` or a `Demand`, see the first."""
+
+    @property
+    def distinct(self) -> Apart | None: ...
+    @property
+    def exclusive(self) -> str: ...
+    @property
+    def pod_priority(self) -> int: ...
+
+
+def own_levels(pods: Replicas) -> list[str]:
+    """Levels of which each replica needs one domain that no other replica of some kind has."""
+    distinct = () if pods.distinct is None else (pods.distinct.level,)
+    return [*distinct, *((pods.exclusive,) if pods.exclusive else ())]
 
 
 def layers_for(demand: Demand, wanted: Sequence[SliceLayer], depth: int, one_domain: int, top: int) -> Layers | str:
@@ -60,59 +73,43 @@ def layers_for(demand: Demand, wanted: Sequence[SliceLayer], depth: int, one_dom
     return tuple(found)
 
 
-def taken_ranges(fleet: Fleet, views: Sequence[int], demand: Demand, placed: Sequence[Placed]) -> Ranges:
-    """Members of a demand's forest that its replicas can't use because of other replicas: those that stand in some of
-    the views, and those placed in this search."""
-    forest = demand.forest
-    if demand.exclusive:
-        depth = forest.level_of(demand.exclusive)
-        for view in views:
-            for domain in fleet.alone.taken(view, demand.pod_priority):
-                if domain not in demand.spared:
-                    yield from _widened(forest, depth, fleet.members(forest, domain))
-    for other in placed:
-        if not _run_together(demand, other.demand):
-            continue
-        for level, theirs in _in_the_way(demand, other.demand):
-            depth = forest.level_of(level)
-            for domain in domains_of(other, theirs):
-                yield from _widened(forest, depth, fleet.members(forest, domain))
+def standing_ranges(fleet: Fleet, views: Sequence[int], demand: Demand) -> list[Range]:
+    """Members of a demand's forest that its replicas can't use because of exclusive ones that stand in some of the
+    views."""
+    if not demand.exclusive:
+        return []
+    domains = {one for view in views for one in fleet.alone.taken(view, demand.pod_priority)} - demand.spared
+    return list(ranges_around(fleet, demand.forest, demand.exclusive, domains))
 
 
-def taken_domains(
-    fleet: Fleet, views: Sequence[int], forest: Forest, level: str, priority: int
-) -> set[tuple[str, ...]]:
-    """Domains of a level of a forest that no exclusive replica of a pod priority can have."""
-    depth = forest.level_of(level)
-    found: set[tuple[str, ...]] = set()
-    for view in views if depth is not None else ():
-        for domain in fleet.alone.taken(view, priority):
-            for first, last in _widened(forest, depth, fleet.members(forest, domain)):
-                paths = (forest.path_of[forest.names[member]] for member in range(first, last))
-                found.update(path[: depth + 1] for path in paths if depth is not None)
+def placed_ranges(fleet: Fleet, demand: Demand, placed: Sequence[Placed]) -> list[Range]:
+    """The same because of replicas placed in this search."""
+    found: list[Range] = []
+    for other in placed if own_levels(demand) else ():
+        if together(demand.stages, other.demand.stages):
+            for level, theirs in in_the_way(demand, other.demand):
+                found += ranges_around(fleet, demand.forest, level, domains_of(other, theirs))
     return found
 
 
-def _in_the_way(demand: Demand, other: Demand) -> Iterator[tuple[str, str]]:
-    """Levels of two demands whose domains may not lie in each other."""
-    if demand.exclusive and other.exclusive and demand.pod_priority == other.pod_priority:
-        yield demand.exclusive, other.exclusive
-    if demand.distinct is not None and other.distinct is not None and demand.distinct.group == other.distinct.group:
-        yield demand.distinct.level, other.distinct.level
+def in_the_way(one: Replicas, other: Replicas) -> Iterator[tuple[str, str]]:
+    """Levels of two pod sets of one workload whose domains may not lie in each other."""
+    if one.exclusive and other.exclusive and one.pod_priority == other.pod_priority:
+        yield one.exclusive, other.exclusive
+    if one.distinct is not None and other.distinct is not None and one.distinct.group == other.distinct.group:
+        yield one.distinct.level, other.distinct.level
 
 
-def _run_together(one: Demand, other: Demand) -> bool:
-    return one.stages[0] <= other.stages[1] and other.stages[0] <= one.stages[1]
-
-
-def _widened(forest: Forest, depth: int | None, ranges: Sequence[tuple[int, int]]) -> Ranges:
-    """The whole domains of a level around ranges of members."""
+def ranges_around(fleet: Fleet, forest: Forest, level: str, domains: Iterable[Alone]) -> Iterator[Range]:
+    """The whole domains of a level of a forest that lie in or around some domains."""
+    depth = forest.level_of(level)
     if depth is None:
         return
-    level = forest.levels[depth]
-    for first, last in ranges:
-        low, high = np.searchsorted(level.starts, (first, last - 1), side="right") - 1
-        yield int(level.starts[low]), int(level.ends[high])
+    starts, ends = forest.levels[depth].starts, forest.levels[depth].ends
+    for domain in domains:
+        for first, last in fleet.members(forest, domain):
+            low, high = np.searchsorted(starts, (first, last - 1), side="right") - 1
+            yield int(starts[low]), int(ends[high])
 
 
 def domains_of(placed: Placed, level: str) -> list[Alone]:
@@ -140,11 +137,10 @@ def alone_in(demands: Sequence[Demand], places: Mapping[int, Mapping[str, int]])
     )
 
 
-def closed(counts: Ints, ranges: Ranges) -> Ints:
+def closed(counts: Ints, ranges: Sequence[Range]) -> Ints:
     """The same counts with no room in these ranges; a new array if there are any."""
-    found = list(ranges)
-    if found:
+    if ranges:
         counts = counts.copy()
-        for first, last in found:
+        for first, last in ranges:
             counts[first:last] = 0
     return counts

@@ -10,12 +10,13 @@ from queue_manager.engine.ask import Ask, StageSums, ask_of
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Admission, PodSetAssignment
 from queue_manager.engine.fleet import Forest, exclusion
-from queue_manager.engine.placing import flavors_of, forest_of, occupancy_of
+from queue_manager.engine.placing import flavors_of, forest_of, forest_of_assigned, occupancy_of
 from queue_manager.engine.prepared import pod_filter
 from queue_manager.engine.quantities import PODS
+from queue_manager.engine.ranks import totals, values_at
 from queue_manager.engine.records import Phase, Record, Standing
 from queue_manager.engine.resize import running_pods, shrunk
-from queue_manager.engine.slots import NodeFinder, places_of, to_hosts
+from queue_manager.engine.slots import node_of, places_of, to_hosts
 from queue_manager.engine.state import State
 from queue_manager.engine.tree import FUTURE, NOW
 from queue_manager.engine.workload import Workload
@@ -69,6 +70,11 @@ def settle_places(state: State) -> None:
             state.unplaced.discard(uid)
 
 
+def _asked(assigned: PodSetAssignment) -> int:
+    """Pods that domains are recorded for."""
+    return sum(domain.count for domain in assigned.domains or ())
+
+
 def shrunk_admission(state: State, record: Record, counts: Mapping[str, int]) -> Admission:
     """The admission of an elastic workload with fewer pods (pod set -> pods), charged accordingly. Changes nothing."""
     assert record.admission is not None
@@ -77,7 +83,7 @@ def shrunk_admission(state: State, record: Record, counts: Mapping[str, int]) ->
         domains = bound.setdefault(assigned.name, {})
         for name, count in record.bound.get(assigned.name, {}).items():
             labels = state.fleet.nodes[name].labels if name in state.fleet.nodes else {}
-            values = tuple(labels.get(key, "") for key in assigned.levels)
+            values = values_at(labels, assigned.levels)
             domains[values] = domains.get(values, 0) + count
     smaller = shrunk(record.admission, counts, bound)
     ask = ask_of(record.workload, state.configuration)
@@ -134,7 +140,7 @@ def _alone(state: State, record: Record, ask: Ask) -> frozenset[Alone]:
         if known is None or not spec.exclusive:
             continue
         nodes = (*record.bound.get(pod_set.name, ()), *record.leaving.get(pod_set.name, ()))
-        forest = _forest(state, known) if nodes else None
+        forest = _forest_now(state, known) if nodes else None
         there = {forest.path_of[node] for node in nodes if node in forest.path_of} if forest is not None else set()
         places = [(known.levels, {domain.values for domain in known.domains or ()})]
         places += [(forest.level_keys, there)] if forest is not None else []
@@ -145,8 +151,9 @@ def _alone(state: State, record: Record, ask: Ask) -> frozenset[Alone]:
     return frozenset(found)
 
 
-def _forest(state: State, assigned: PodSetAssignment) -> Forest | None:
-    """The domains of the flavors of a pod set, None if they have none in common."""
+def _forest_now(state: State, assigned: PodSetAssignment) -> Forest | None:
+    """The domains of the flavors of a pod set as they are now, of whatever topology; None if they have none in
+    common."""
     try:
         return forest_of(state.configuration, state.fleet, flavors_of(state.configuration, assigned.flavors))
     except ValueError:
@@ -159,27 +166,20 @@ def _planned(state: State, record: Record, assigned: PodSetAssignment) -> Mappin
     if assigned.domains is None:
         return None
     known = record.planned.get(assigned.name)
-    if known is not None and sum(known.values()) == sum(domain.count for domain in assigned.domains):
+    if known is not None and sum(known.values()) == _asked(assigned):
         return known
-    try:
-        forest = forest_of(state.configuration, state.fleet, flavors_of(state.configuration, assigned.flavors))
-    except ValueError:
-        forest = None
-    if forest is not None and forest.level_keys != assigned.levels:
-        forest = None  # the topology was changed while they run
+    forest = forest_of_assigned(state, assigned)
     if forest is None and not to_hosts(assigned):
         return known
-    counts: dict[tuple[str, ...], int] = {}
-    for domain in assigned.domains:
-        counts[domain.values] = counts.get(domain.values, 0) + domain.count
-    finder = NodeFinder(state.fleet)
     planned: dict[str, int] = {}
-    for values, pods in counts.items():
+    for values, pods in totals(assigned.domains).items():
         if to_hosts(assigned):
-            found = [(finder.node(forest, values), pods)]
+            found = [(node_of(state.fleet, forest, values), pods)]
         else:
             assert forest is not None
-            found = _fill(state, record, assigned, forest, values, pods)
+            there = [(n, c) for n, c in (known or {}).items() if forest.path_of.get(n) == values]
+            settled = sum(count for _, count in there) == pods
+            found = there if settled else _fill(state, record, assigned, forest, values, pods)
         for node, count in found:
             planned[node] = planned.get(node, 0) + count
     return planned
@@ -190,13 +190,9 @@ def _fill(
 ) -> list[tuple[str, int]]:
     """Spreads pods over the usable nodes of a domain by room, the emptiest first; what exceeds the room goes to the
     first node."""
-    level = forest.levels[len(values) - 1]
-    index = level.index.get(values)
-    if index is None:
-        return []
-    names = forest.names[int(level.starts[index]) : int(level.ends[index])]
-    if len(names) == 1:
-        return [(names[0], count)]
+    names = forest.names[slice(*forest.run(values))]
+    if len(names) < 2:
+        return [(name, count) for name in names]
     room = _room(state, record, assigned, names)
     found: list[tuple[str, int]] = []
     for name in sorted(names, key=lambda n: (-room[n], n)):

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from queue_manager.engine.ask import together
 from queue_manager.engine.demand import Demand, Placed
 from queue_manager.engine.fleet import Fleet, Forest, Ints
-from queue_manager.engine.pod_rules import Ruled, one_each
-from queue_manager.engine.replicas import closed, taken_ranges
+from queue_manager.engine.pod_rules import Ruled, counted, one_each
+from queue_manager.engine.replicas import Range, closed, placed_ranges, standing_ranges
 from queue_manager.engine.slices import Layers, capacity
 
 
@@ -26,6 +27,7 @@ class Room:
     placed: list[Placed] = field(default_factory=list)
     _used: dict[str, list[dict[str, int]]] = field(default_factory=dict)
     _counted: int = 0
+    _standing: dict[Demand, list[Range]] = field(default_factory=dict)
 
     def counts(self, demand: Demand) -> Ints:
         """How many pods fit on each member of the demand's forest and may be there together. Not to be changed by the
@@ -40,7 +42,8 @@ class Room:
         `counts`."""
         if not demand.rules.spread and not demand.rules.together:
             return None
-        return Ruled(demand.forest, self.fleet.nodes, demand.pods, demand.mask, demand.rules, self.counts(demand))
+        mask = counted(self.fleet, demand.forest, demand.pods, demand.rules)
+        return Ruled(demand.forest, self.fleet.nodes, mask, demand.rules, self.counts(demand))
 
     def free(self, demand: Demand) -> Ints:
         """How many pods fit on each member of the demand's forest. Not to be changed by the caller."""
@@ -52,8 +55,15 @@ class Room:
             counts[[member for name in self.without if (member := demand.forest.member_of.get(name)) is not None]] = 0
         counts = self._fitting(demand, counts)
         if demand.exclusive or demand.distinct is not None:
-            counts = closed(counts, taken_ranges(self.fleet, self.views, demand, self.placed))
+            counts = closed(counts, self._taken(demand))
         return counts
+
+    def _taken(self, demand: Demand) -> list[Range]:
+        """What other replicas have for themselves. Those that stand do not change during a search."""
+        standing = self._standing.get(demand)
+        if standing is None:
+            standing = self._standing[demand] = standing_ranges(self.fleet, self.views, demand)
+        return [*standing, *placed_ranges(self.fleet, demand, self.placed)]
 
     def _fitting(self, demand: Demand, counts: Ints) -> Ints:
         """What still fits beside the pods that this search has placed."""
@@ -75,7 +85,7 @@ class Room:
         self._counted = len(self.placed)
 
     def _running(self, demand: Demand) -> list[int]:
-        return [i for i, start in enumerate(self.starts) if demand.stages[0] <= start <= demand.stages[1]]
+        return [i for i, start in enumerate(self.starts) if together(demand.stages, (start, start))]
 
     def _left(self, name: str, used: list[dict[str, int]], requests: Mapping[str, int]) -> int:
         """How many pods fit on a node beside what this search put there."""

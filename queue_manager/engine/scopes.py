@@ -51,10 +51,8 @@ Places = dict[int, dict[str, int]]
 def run_of(forest: Forest, within: Domain | None) -> tuple[int, int]:
     """The members of a forest that lie in a domain, as a range."""
     if within is None or not within.values:
-        return 0, len(forest.names)
-    level = forest.levels[len(within.values) - 1]
-    index = level.index.get(within.values) if within.level_keys == forest.level_keys else None
-    return (0, 0) if index is None else (int(level.starts[index]), int(level.ends[index]))
+        return forest.run(())
+    return forest.run(within.values) if within.level_keys == forest.level_keys else (0, 0)
 
 
 def no_level(demand: Demand, level: str) -> Misfit:

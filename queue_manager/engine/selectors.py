@@ -88,6 +88,13 @@ def affine(terms: tuple[SelectorTerm, ...], labels: Mapping[str, str], node: str
     )
 
 
+def wants(
+    selector: Iterable[tuple[str, str]], terms: tuple[SelectorTerm, ...], labels: Mapping[str, str], node: str
+) -> bool:
+    """Whether both the node selector and required node affinity let pods onto a node."""
+    return selects(dict(selector), labels) and affine(terms, labels, node)
+
+
 def flavor_matches(flavor: Mapping[str, str], selector: Mapping[str, str], terms: tuple[SelectorTerm, ...]) -> bool:
     """Whether pods with this selector and affinity may use a flavor with these labels (kueue.md 2.5a).
 

@@ -13,7 +13,7 @@ from queue_manager.engine.ask import Ask
 from queue_manager.engine.configuration import HOSTNAME
 from queue_manager.engine.decision import PodSetAssignment
 from queue_manager.engine.fleet import Fleet, Forest
-from queue_manager.engine.ranks import DomainValues
+from queue_manager.engine.ranks import DomainValues, values_at
 from queue_manager.engine.records import Record
 from queue_manager.engine.state import State
 
@@ -33,22 +33,13 @@ class Slot:
     lost: bool
 
 
-class NodeFinder:
-    """Finds the node of a domain of hosts, whatever became of it."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self._by_host: dict[str, str] | None = None
-
-    def node(self, forest: Forest | None, values: DomainValues) -> str:
-        """The name of the node; the host name itself where no node has it any more."""
-        index = forest.levels[-1].index.get(values) if forest is not None else None
-        if forest is not None and index is not None:
-            return forest.names[int(forest.levels[-1].starts[index])]
-        if self._by_host is None:
-            nodes = sorted(self._fleet.nodes.items(), reverse=True)
-            self._by_host = {node.labels[HOSTNAME]: name for name, node in nodes if HOSTNAME in node.labels}
-        return self._by_host.get(values[-1], values[-1])
+def node_of(fleet: Fleet, forest: Forest | None, values: DomainValues) -> str:
+    """The node of a domain of hosts, whatever became of it; the host name itself where no node has it any more."""
+    if forest is not None:
+        first, last = forest.run(values)
+        if first < last:
+            return forest.names[first]
+    return fleet.host(values[-1]) or values[-1]
 
 
 def to_hosts(assigned: PodSetAssignment) -> bool:
@@ -93,15 +84,14 @@ def slots_of(
     """A slot for each pod of a pod set that has domains; `count` pods of it still count: if all of these are elsewhere,
     those that were on lost nodes have finished, and nothing is lost."""
     assert assigned.domains is not None
-    finder = NodeFinder(state.fleet)
     alive = _alive(record, assigned, count, lost)
     if assigned.pinned and to_hosts(assigned):
         planned = record.planned.get(assigned.name, {})
         alive = {node: min(pods, planned.get(node, 0)) for node, pods in alive.items()}
-        runs = [(run.values, finder.node(forest, run.values), run.count) for run in assigned.domains]
+        runs = [(run.values, node_of(state.fleet, forest, run.values), run.count) for run in assigned.domains]
         found = [(values, node, node in lost) for values, node, pods in runs for _ in range(pods)]
     elif to_hosts(assigned):
-        found = _loose(state, assigned, alive, forest, finder, lost)
+        found = _loose(state, assigned, alive, forest, lost)
     else:
         found = _by_domain(assigned, alive, forest)
     missing = count > sum(alive.values())
@@ -126,22 +116,21 @@ def _loose(
     assigned: PodSetAssignment,
     alive: Mapping[str, int],
     forest: Forest | None,
-    finder: NodeFinder,
     lost: Collection[str],
 ) -> list[Where]:
     """Pods that kube-scheduler places: those alive where they are, the others where they were planned."""
     assert assigned.domains is not None
-    recorded = {finder.node(forest, run.values): run.values for run in assigned.domains}
+    recorded = {node_of(state.fleet, forest, run.values): run.values for run in assigned.domains}
     found: list[Where] = []
     for node, pods in sorted(alive.items()):
         values = _values(state, assigned, forest, recorded, node)
         found += [(values, node, False)] * pods
     total = sum(run.count for run in assigned.domains)
-    left = [run for run in assigned.domains if finder.node(forest, run.values) in lost] or list(assigned.domains)
-    gone = [run.values for run in left for _ in range(run.count)]
+    gone_runs = [run for run in assigned.domains if node_of(state.fleet, forest, run.values) in lost]
+    gone = [run.values for run in gone_runs or assigned.domains for _ in range(run.count)]
     missing = max(0, total - len(found))
     found = found[:total]
-    found += [(values, finder.node(forest, values), True) for values in (gone * missing)[:missing]]
+    found += [(values, node_of(state.fleet, forest, values), True) for values in (gone * missing)[:missing]]
     return found
 
 
@@ -157,7 +146,7 @@ def _values(
         return recorded[node]
     known = state.fleet.nodes.get(node)
     labels = {} if known is None else known.labels
-    return tuple(labels.get(key, "") for key in assigned.levels)
+    return values_at(labels, assigned.levels)
 
 
 def _by_domain(assigned: PodSetAssignment, alive: Mapping[str, int], forest: Forest | None) -> list[Where]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from queue_manager.engine.configuration import HOSTNAME
 from queue_manager.engine.decision import Admission, PodSetAssignment, Reason
+from queue_manager.engine.ranks import totals
 from queue_manager.simulate.run import Result
 
 Outcome = dict[str, Any]
@@ -50,7 +51,5 @@ def topology(assigned: PodSetAssignment) -> list[Any] | None:
     if assigned.domains is None:
         return None
     host = assigned.levels[-1:] == (HOSTNAME,)
-    counts: dict[tuple[str, ...], int] = {}
-    for domain in assigned.domains:
-        counts[domain.values] = counts.get(domain.values, 0) + domain.count
-    return [[[values[-1]] if host else list(values), count] for values, count in sorted(counts.items())]
+    counts = sorted(totals(assigned.domains).items())
+    return [[[values[-1]] if host else list(values), count] for values, count in counts]

@@ -79,7 +79,7 @@ def test_places_are_found_if_and_only_if_there_are_any(world: tuple[dict[str, No
     nodes, rooms, rules, need = world
     forest = Forest(("host",), {}, nodes, {name: i for i, name in enumerate(nodes)})
     counts = np.array([rooms[list(nodes).index(name)] for name in forest.names], dtype=np.int64)
-    ruled = Ruled(forest, nodes, ANY, np.ones(len(nodes), dtype=np.bool_), rules, counts)
+    ruled = Ruled(forest, nodes, np.ones(len(nodes), dtype=np.bool_), rules, counts)
     found = ruled.find((0, len(forest.names)), need)
     assert (found is not None) == found_by_trying(nodes, rooms, rules, need)
     if found is not None:
@@ -129,7 +129,7 @@ def test_what_is_allowed_is_what_kube_scheduler_would_bind(
     nodes, rooms, rules, _ = world
     forest = Forest(("host",), {}, nodes, {name: i for i, name in enumerate(nodes)})
     counts = np.array([rooms[list(nodes).index(name)] for name in forest.names], dtype=np.int64)
-    ruled = Ruled(forest, nodes, ANY, np.ones(len(nodes), dtype=np.bool_), rules, counts)
+    ruled = Ruled(forest, nodes, np.ones(len(nodes), dtype=np.bool_), rules, counts)
     found = [(i, pods) for i, most in enumerate(counts.tolist()) if (pods := data.draw(st.integers(0, most)))]
     places = {forest.names[member]: pods for member, pods in found}
     first = nodes[next(iter(places))].labels if places else {}
