@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -97,6 +98,26 @@ class Room:
                 here = (free(resource) - most) // amount
                 left = here if left is None else min(left, here)
         return max(0, left or 0)
+
+    def take(self, demand: Demand, found: Sequence[tuple[int, int]]) -> None:
+        """Places pods on members of the demand's forest."""
+        members, counts = (np.array(column, dtype=np.int64) for column in zip(*found, strict=True))
+        self.placed.append(Placed(demand, members, counts))
+
+    def adds_up(self, demands: Sequence[Demand], names: Collection[str]) -> bool:
+        """Whether these nodes have as much left, all of them together, as all the pods ask for that run at a time."""
+        self._count()
+        for i in range(len(self.starts)):
+            wanted: dict[str, int] = {}
+            for demand in demands:
+                for resource, amount in demand.requests.items() if i in self._running(demand) else ():
+                    wanted[resource] = wanted.get(resource, 0) + amount * demand.count
+            used = {name: self._used[name][i] if name in self._used else {} for name in names}
+            for view, (resource, amount) in itertools.product(self.views, wanted.items()):
+                free = {n: self.fleet.free_on(self.fleet.nodes[n], view)(resource) for n in names}
+                if sum(max(0, left - used[n].get(resource, 0)) for n, left in free.items()) < amount:
+                    return False
+        return True
 
     def state(self) -> tuple[object, ...]:
         """What this search has taken: where it is equal, equal pods fit."""

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from queue_manager.engine.demand import Demand, Placed
+from queue_manager.engine.ask import starts_of
+from queue_manager.engine.demand import Demand
 from queue_manager.engine.exact import Exact
 from queue_manager.engine.fleet import Fleet, Forest, Ints
 from queue_manager.engine.picking import Descent, pick_first, pick_in, pick_ones, shortened
@@ -32,7 +33,7 @@ class Placement:
     def __init__(
         self, fleet: Fleet, views: Sequence[int], demands: Sequence[Demand], without: frozenset[str] = frozenset()
     ) -> None:
-        self._room = Room(fleet, views, sorted({demand.stages[0] for demand in demands}), without)
+        self._room = Room(fleet, views, starts_of(demand.stages for demand in demands), without)
         self._exact = Exact(self._room)
 
     def place(self, scope: Scope) -> Places | Misfit:
@@ -57,7 +58,7 @@ class Placement:
                 counts = self._room.free(demand)
                 if any(member < 0 or counts[member] < count for member, count in found):
                     return False
-                self._take(demand, found)
+                self._room.take(demand, found)
             return True
         finally:
             self._room.give_back(mark)
@@ -172,12 +173,12 @@ class Placement:
         before, mark = self._room.counts(workers), len(self._room.placed)
         costs: list[tuple[int, int]] = []
         for member in np.flatnonzero(self._room.counts(leader)[first:last]).tolist():
-            self._take(leader, [(first + member, 1)])
+            self._room.take(leader, [(first + member, 1)])
             after = self._room.counts(workers)
             costs.append((int(before[first + member] - after[first + member]), first + member))
             self._room.give_back(mark)
         for _, member in sorted(costs):
-            self._take(leader, [(member, 1)])
+            self._room.take(leader, [(member, 1)])
             if self._leaf(workers, within, scope.request) is None:
                 return None
             self._room.give_back(mark)
@@ -278,7 +279,7 @@ class Placement:
                 here = (int(bounds.starts[start + index]), int(bounds.ends[start + index]))
                 found = ruled.find(here, need) if sums[index] >= need else None
                 if found is not None:
-                    self._take(demand, found)
+                    self._room.take(demand, found)
                     return None
             if misfit is None:
                 misfit = _best_of(demand, level, sums, start)
@@ -291,7 +292,7 @@ class Placement:
         found = ruled.find(run, need)
         if found is None:
             return Misfit(demand, "", within.values if within else (), ruled.best(run, need), need)
-        self._take(demand, found)
+        self._room.take(demand, found)
         return None
 
     def _descend(self, demand: Demand, gauge: Gauge, runs: list[tuple[int, int]], depth: int) -> None:
@@ -301,7 +302,7 @@ class Placement:
         found = Descent.of(gauge.forest, gauge.counts, gauge.layers, -1 if even is None else even).members(
             runs, depth, need
         )
-        self._take(demand, shortened(found, need - demand.count))
+        self._room.take(demand, shortened(found, need - demand.count))
 
     def _scatter(self, demand: Demand, gauge: Gauge) -> None:
         """Unconstrained: the smallest node that holds all, else the smallest ones first; of equal ones those in small
@@ -309,7 +310,7 @@ class Placement:
         forest, layers = gauge.forest, gauge.layers
         if not layers:
             order = self._by_gap(gauge, len(forest.levels) - 1, gauge.counts)
-            self._take(demand, pick_first(order, gauge.counts, demand.count))
+            self._room.take(demand, pick_first(order, gauge.counts, demand.count))
             return
         outer, need = layers[0], whole(demand.count, layers)
         level = forest.levels[outer.depth]
@@ -322,7 +323,7 @@ class Placement:
         for index, slices in units:
             run = (int(level.starts[index]), int(level.ends[index]))
             found += descent.members([run], outer.depth, slices * outer.size, 1)
-        self._take(demand, shortened(found, need - demand.count))
+        self._room.take(demand, shortened(found, need - demand.count))
 
     @staticmethod
     def _by_gap(gauge: Gauge, depth: int, room: Ints) -> Ints:
@@ -337,10 +338,6 @@ class Placement:
             keys.append(sums[np.searchsorted(level.starts, starts, side="right") - 1])
         order: Ints = np.lexsort((*keys, room))
         return order
-
-    def _take(self, demand: Demand, found: Sequence[tuple[int, int]]) -> None:
-        members, counts = (np.array(column, dtype=np.int64) for column in zip(*found, strict=True))
-        self._room.placed.append(Placed(demand, members, counts))
 
 
 NO_SUCH_LEVEL = -2

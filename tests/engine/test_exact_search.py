@@ -237,3 +237,41 @@ def test_a_preferred_level_is_the_lowest_that_holds_all_pod_sets_in_any_way() ->
     job = Job((Part(2, 3), Part(3, 2)), TopologyRequest(TopologyMode.PREFERRED, "rack"))
     found = found_by(tree.fleet(), job)
     assert found == {0: {"n0": 1, "n1": 1}, 1: {"n0": 2, "n1": 1}}
+
+
+def full(hosts: int) -> tuple[Fleet, Tree]:
+    tree = Tree({("z0", "z0r0", f"n{i:02}"): 7 for i in range(hosts)})
+    return tree.fleet(), tree
+
+
+PAIRS = TopologyRequest(TopologyMode.UNCONSTRAINED, slices=(SliceLayer("host", 2),))
+RACK = TopologyRequest(TopologyMode.REQUIRED, "rack")
+
+
+def test_more_than_all_nodes_have_together_is_not_placed_by_trying_every_way() -> None:
+    """Each fits alone, both do not; the ways of the first are more than could ever be looked at."""
+    fleet, _ = full(16)
+    assert isinstance(found_by(fleet, Job((Part(86, 1, request=PAIRS), Part(32, 1)), RACK)), Misfit)
+
+
+def test_the_search_ends_where_whole_slices_waste_what_the_sums_would_allow() -> None:
+    """16 nodes of 7 have room for 56 pairs by number, and for 48 in pairs."""
+    fleet, _ = full(16)
+    assert isinstance(found_by(fleet, Job((Part(48, 1, request=PAIRS), Part(64, 1, request=PAIRS)), RACK)), Misfit)
+
+
+def test_slices_find_places_beside_pods_that_take_what_they_leave() -> None:
+    fleet, _ = full(16)
+    found = found_by(fleet, Job((Part(84, 1, request=PAIRS), Part(28, 1)), RACK))
+    assert not isinstance(found, Misfit)
+    assert all(pods % 2 == 0 for pods in found[0].values())
+    assert sum(found[0].values()) + sum(found[1].values()) == 16 * 7
+
+
+def test_domains_of_slices_without_room_are_no_part_of_the_search() -> None:
+    """As above, where 3 racks of 2,000 have any room."""
+    nodes = {("z0", f"z0r{i:04}", f"n{i:04}"): 0 for i in range(2_000)}
+    nodes |= {("z0", f"z0r{i:04}", f"n{i:04}"): room for i, room in ((7, 7), (1_400, 5), (1_900, 4))}
+    in_one_zone = TopologyRequest(TopologyMode.REQUIRED, "zone", (SliceLayer("rack", 1),))
+    found = found_by(Tree(nodes).fleet(), Job((Part(2, 3), Part(5, 2)), shared=in_one_zone))
+    assert found == {0: {"n0007": 1, "n1400": 1}, 1: {"n0007": 2, "n1400": 1, "n1900": 2}}
