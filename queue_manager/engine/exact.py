@@ -114,8 +114,6 @@ class Exact:
         layers = _layers(demand, task)
         if layers is None:
             return False
-        if demand.count == 0:
-            return self._solve(rest, self._room.state())
         counts, need, run = self._room.counts(demand), whole(demand.count, layers), run_of(demand.forest, task.within)
         if Gauge.of(demand, counts, layers).total(run) < need:
             return False

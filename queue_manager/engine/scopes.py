@@ -23,6 +23,15 @@ class Scope:
             found.extend([part] if isinstance(part, Demand) else part.demands())
         return found
 
+    def wanted(self) -> Scope | None:
+        """The same without pod sets that have no pods (all have finished, or none were asked for); None if no pod set
+        has any."""
+        if all(demand.count for demand in self.demands()):
+            return self if self.parts else None
+        kept = (part if isinstance(part, Demand) else part.wanted() for part in self.parts)
+        parts = tuple(part for part in kept if part is not None and not (isinstance(part, Demand) and not part.count))
+        return Scope(self.request, parts) if parts else None
+
 
 @dataclass(frozen=True, slots=True)
 class Domain:

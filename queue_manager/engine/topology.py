@@ -38,7 +38,8 @@ class Placement:
 
     def place(self, scope: Scope) -> Places | Misfit:
         """Places everything in a scope, or says what does not fit."""
-        misfit = self._scope(scope, None)
+        wanted = scope.wanted()
+        misfit = None if wanted is None else self._scope(wanted, None)
         if misfit is not None:
             return misfit
         places: Places = {demand.index: {} for demand in scope.demands()}
@@ -53,7 +54,8 @@ class Placement:
         """Whether there is room for pods where they were placed. Leaves the search as it was."""
         mark = len(self._room.placed)
         try:
-            for demand in scope.demands():
+            wanted = scope.wanted()
+            for demand in wanted.demands() if wanted is not None else ():
                 found = [(demand.forest.member_of.get(n, -1), c) for n, c in places[demand.index].items()]
                 counts = self._room.free(demand)
                 if any(member < 0 or counts[member] < count for member, count in found):
@@ -188,8 +190,6 @@ class Placement:
 
     def _leaf(self, demand: Demand, within: Domain | None, request: TopologyRequest | None) -> Misfit | None:
         """Places one demand inside `within` (anywhere if None); a bracket's own request was met by `within` already."""
-        if demand.count == 0:
-            return None
         forest = demand.forest
         top = len(within.values) if within is not None else 0
         depth = _inner_depth(forest, within, request)
