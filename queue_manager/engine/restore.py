@@ -55,18 +55,19 @@ def charge_with(state: State, admission: Admission, workload: Workload) -> Mappi
 
 
 def settle_places(state: State) -> None:
-    """Finds nodes for admissions that name domains only, or whose domains had no node so far. Order: uid."""
+    """Finds nodes for admissions that name domains only, or whose domains had no node so far; whoever still lacks some
+    is looked at again. Order: uid."""
     for uid in sorted(state.unplaced):
         record = state.records.get(uid)
-        state.unplaced.discard(uid)
         if record is None or record.admission is None:
+            state.unplaced.discard(uid)
             continue
-        planned = {
-            p.name: nodes for p in record.admission.pod_sets if (nodes := _planned(state, record, p)) is not None
-        }
+        assigned = record.admission.pod_sets
+        planned = {p.name: nodes for p in assigned if (nodes := _planned(state, record, p)) is not None}
         if planned != record.planned:
             record.planned = planned
             count_again(state, record)
+        if all(sum(planned.get(p.name, {}).values()) == _asked(p) for p in assigned):
             state.unplaced.discard(uid)
 
 
