@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from dataclasses import replace
+from itertools import islice, pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 
-from queue_manager.engine.ask import PodSetAsk
-from queue_manager.engine.demand import Demand, Placed
+from queue_manager.engine.ask import Ask, PodSetAsk
+from queue_manager.engine.demand import Demand, Placed, demand_of
 from queue_manager.engine.fleet import Forest, Ints
 from queue_manager.engine.pending import Group
-from queue_manager.engine.prepared import brackets, pod_filter
+from queue_manager.engine.prepared import asked_around, pod_filter
 from queue_manager.engine.quantities import PODS
+from queue_manager.engine.replicas import own_levels
 from queue_manager.engine.room import Room
+from queue_manager.engine.slices import Layer, Layers, capacity
 from queue_manager.engine.state import State
 from queue_manager.engine.tree import FUTURE
 from queue_manager.engine.workload import TopologyMode
@@ -30,28 +33,18 @@ def kept_nodes(state: State, demand: Demand, places: Mapping[str, int]) -> froze
     """Nodes of the last domains that somebody who waits could use, if pods in these places would leave him too few."""
     kept: set[str] = set()
     members = np.array([demand.forest.member_of[name] for name in places], dtype=np.int64)
-    taken = Placed(demand, members, np.array(list(places.values()), dtype=np.int64))
+    theirs = replace(demand, distinct=None)  # replicas of another workload are no matter to it
+    taken = Placed(theirs, members, np.array(list(places.values()), dtype=np.int64))
     for group in _waiting(state):
         ask = group.prepared.ask
-        pod_set = max(ask.pod_sets, key=lambda one: (one.count, one.pod_set.name), default=None)
-        if pod_set is None or not _is_larger(pod_set, demand) or not _takes(group, demand.flavor):
+        index = max(range(len(ask.pod_sets)), key=lambda i: (ask.pod_sets[i].count, ask.pod_sets[i].name), default=None)
+        if index is None or not _is_larger(ask.pod_sets[index], demand) or not _takes(group, demand.flavor):
             continue
+        pod_set = ask.pod_sets[index]
         pods = pod_filter(pod_set, [state.configuration.flavors[demand.flavor]])
-        spec = pod_set.pod_set
-        other = Demand(
-            0,
-            "",
-            pod_set.count,
-            pod_set.node_requests,
-            demand.stages,
-            demand.forest,
-            pods,
-            state.fleet.mask(pods),
-            replica_size=spec.replica_size,
-            exclusive=spec.exclusive,
-            pod_priority=spec.pod_priority,
-        )
-        depth = _required_depth(group, pod_set, demand.forest)
+        other = demand_of(pod_set, index, pod_set.count, demand.forest, pods, state.fleet.mask(pods))
+        other = replace(other, stages=demand.stages)
+        depth = _required_depth(ask, index, demand.forest)
         room = Room(state.fleet, (FUTURE,), [demand.stages[0]])
         able = _able(other, room.counts(other), depth)
         room.placed.append(taken)
@@ -71,16 +64,48 @@ class _Able(NamedTuple):
 def _able(demand: Demand, counts: Ints, depth: int | None) -> _Able:
     if not len(counts) or demand.count <= 0:
         return _Able(0, np.zeros(0, dtype=np.int64))
-    alone = demand.forest.level_of(demand.exclusive)
-    if alone is not None:
-        level = demand.forest.levels[alone]
-        holds = np.add.reduceat(counts, level.starts) >= demand.in_replica
-        return _Able(int(holds.sum()) // demand.replicas, np.flatnonzero(np.repeat(holds, level.ends - level.starts)))
+    forest = demand.forest
+    if _replica_layers(demand):
+        return _able_in_replicas(demand, counts, depth)
     if depth is None:
         return _Able(int(counts.sum()) // demand.count, np.flatnonzero(counts))
-    level = demand.forest.levels[depth]
+    level = forest.levels[depth]
     fits = np.add.reduceat(counts, level.starts) // demand.count
     return _Able(int(fits.sum()), np.flatnonzero(np.repeat(fits > 0, level.ends - level.starts)))
+
+
+def _replica_layers(demand: Demand) -> Layers:
+    """Replicas that need domains of their own as slices, in whose domain no other may be where they are exclusive."""
+    depths = {key: depth for key in own_levels(demand) if (depth := demand.forest.level_of(key)) is not None}
+    return tuple(
+        Layer(depth, demand.in_replica, key == demand.exclusive)
+        for key, depth in sorted(depths.items(), key=lambda item: item[1])
+    )
+
+
+def _able_in_replicas(demand: Demand, counts: Ints, depth: int | None) -> _Able:
+    """No two replicas of a workload in one domain of the widest level that they need for themselves."""
+    layers = _replica_layers(demand)
+    level = demand.forest.levels[layers[0].depth]
+    held = capacity(demand.forest, counts, layers) // demand.in_replica
+    around = demand.forest.levels[depth].starts if depth is not None and depth < layers[0].depth else level.starts[:1]
+    times = 0
+    inside = np.zeros(len(held), dtype=np.bool_)
+    bounds = [*np.searchsorted(level.starts, around).tolist(), len(held)]
+    for first, last in pairwise(bounds):
+        here = _times(held[first:last], demand.replicas)
+        times += here
+        inside[first:last] = here > 0
+    return _Able(times, np.flatnonzero(np.repeat(inside & (held > 0), level.ends - level.starts)))
+
+
+def _times(held: Ints, replicas: int) -> int:
+    """How often so many replicas, each in another domain, find room in domains that hold so many each."""
+    low, high = 0, int(held.sum()) // replicas
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if int(np.minimum(held, middle).sum()) >= middle * replicas else (low, middle - 1)
+    return low
 
 
 def _waiting(state: State) -> Iterator[Group]:
@@ -107,11 +132,11 @@ def _takes(group: Group, flavor: str) -> bool:
     return any(cells and cells[0].flavor == flavor for need in group.prepared.needs for cells in need.cells)
 
 
-def _required_depth(group: Group, pod_set: PodSetAsk, forest: Forest) -> int | None:
+def _required_depth(ask: Ask, index: int, forest: Forest) -> int | None:
     """The widest level of which one domain has to hold the pods; None if any nodes will do."""
     depths = [
         depth
-        for request in brackets(group.prepared.ask, pod_set)
+        for request in asked_around(ask, index)
         if request.mode is TopologyMode.REQUIRED and (depth := forest.level_of(request.level)) is not None
     ]
     return min(depths, default=None)
