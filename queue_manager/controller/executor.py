@@ -48,6 +48,7 @@ class _Pending:
     outbox: set[int] = field(default_factory=set)
     again: bool = False
     running: bool = False
+    asked: bool = False
 
 
 class Executors:
@@ -63,6 +64,7 @@ class Executors:
         self._pending: dict[str, _Pending] = {}
         self._stopped: dict[str, float] = {}
         self._slots = asyncio.Semaphore(PARALLEL_WRITES)
+        self._writes = asyncio.Semaphore(PARALLEL_WRITES)
         self._tasks = Tasks()
         self._notes = Notes(cluster, brain, clock, random, self._settle, lambda uid: self.on_idle(uid), component)
         self.done: list[int] = []
@@ -91,9 +93,13 @@ class Executors:
         self._tasks.spawn(self._sync_until_done(uid, pending))
 
     def busy(self, uid: str) -> bool:
-        """Whether a write decided by an older row may still be on its way; `on_idle` tells when not any more."""
+        """Whether a write decided by an older row may still be on its way; `on_idle` tells who asked when not any
+        more."""
         pending = self._pending.get(uid)
-        return pending is not None and pending.running
+        if pending is None or not pending.running:
+            return False
+        pending.asked = True
+        return True
 
     def relabels(self, uid: str) -> bool:
         """Whether labels of the workload may still be on their way; `on_idle` tells when not any more."""
@@ -139,7 +145,8 @@ class Executors:
             pending.running = False
             if not pending.outbox:
                 self._pending.pop(uid, None)
-                self.on_idle(uid)
+                if pending.asked:
+                    self.on_idle(uid)
 
     async def _sync(self, uid: str) -> bool:
         """Steps until done (True) or until the cluster has to move first (False). Raises ApiError worth a pause."""
@@ -220,7 +227,7 @@ class Executors:
         way; (None, refusal) when the start is refused for good and the workload is handed back."""
         kind = self._brain.kind_of(row)
         try:
-            result = await self.send(_only_to(row, kind, write))
+            result = await self._write(_only_to(row, kind, write))
         except ApiError as error:
             if error.not_found or error.conflict:
                 return await self._read(row, kind), ""
@@ -248,17 +255,13 @@ class Executors:
 
     async def _perform_all(self, row: WorkloadRow, writes: Sequence[Write]) -> None:
         """Sends writes together; what the watches show of them makes the executor look again. Raises ApiError."""
-        slots = asyncio.Semaphore(PARALLEL_WRITES)
 
         async def perform(write: Write) -> None:
-            async with slots:
-                if not self._brain.may_write():
-                    raise ApiError(0, "NotLeading", "the lease is not certain at present")
-                try:
-                    await self.send(write)
-                except ApiError as error:
-                    if not (error.not_found or error.conflict):
-                        raise
+            try:
+                await self._write(write)
+            except ApiError as error:
+                if not (error.not_found or error.conflict):
+                    raise
 
         results = await asyncio.gather(*map(perform, writes), return_exceptions=True)
         log.info("written", workload=row.uid, attempt=row.attempt, write=writes[0].says, count=len(writes))
@@ -278,6 +281,13 @@ class Executors:
             return None
         self._brain.observe(kind.resource, obj)
         return obj
+
+    async def _write(self, write: Write) -> Object | None:
+        """As `send`, when it is its turn among the writes of all workloads. The lease may have lapsed by then."""
+        async with self._writes:
+            if not self._brain.may_write():
+                raise ApiError(0, "NotLeading", "the lease is not certain at present")
+            return await self.send(write)
 
     async def send(self, write: Write) -> Object | None:
         """Performs one write; None after a delete."""
