@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from queue_manager.cluster.pods import amount
+from queue_manager.cluster.pods import amount, is_leaving
 from queue_manager.cluster.port import Object
 from queue_manager.engine.configuration import Node
 from queue_manager.engine.workload import Taint
@@ -48,7 +48,7 @@ def engine_node(node: Object, foreign: Mapping[str, int] | None = None) -> Node:
         labels=metadata.get("labels") or {},
         allocatable={name: amount(name, text) for name, text in allocatable.items()},
         taints=taints(node),
-        ready=is_ready(node) and not metadata.get("deletionTimestamp"),
+        ready=is_ready(node) and not is_leaving(node),
         unschedulable=bool(spec.get("unschedulable")),
         foreign=dict(foreign or {}),
     )

@@ -115,6 +115,11 @@ def is_gone(pod: Object | None) -> bool:
     return pod is None or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
+def is_leaving(obj: Object) -> bool:
+    """Whether a pod, or any other object, is being deleted."""
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
 def is_ready(pod: Object) -> bool:
     """Running, and its Ready condition is True."""
     conditions = (pod.get("status") or {}).get("conditions") or ()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from queue_manager.cluster.pods import is_gone, node_of
+from queue_manager.cluster.pods import is_gone, is_leaving, node_of
 from queue_manager.cluster.port import Object
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.transitions import NODES_RECOVERED, event
@@ -55,7 +55,7 @@ def _with_own_places(
     if not assigned.pinned or assigned.domains is None or assigned.levels[-1:] != (HOSTNAME,):
         return assigned
     places = [domain.values for domain in assigned.domains for _ in range(domain.count)]
-    staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    staying = [pod for pod in pods if not is_leaving(pod)]
     holders = Counter(slot_of(pod) for pod in staying)
     for pod in staying:
         slot, values = slot_of(pod), _place(pod, assigned, picture)

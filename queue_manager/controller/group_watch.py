@@ -30,14 +30,17 @@ class GroupWatch:
     def __init__(self, picture: Picture) -> None:
         self._picture = picture
 
-    def change_of(self, row: WorkloadRow, obj: Object, kind: Kind, facts: Facts) -> Change | None:
-        """The change that a PodGroup makes to an admitted workload."""
+    def change_of(
+        self, row: WorkloadRow, obj: Object, kind: Kind, facts: Facts, *, quiet: bool = False
+    ) -> Change | None:
+        """The change that a PodGroup makes to an admitted workload. `quiet`: its message speaks of something else."""
         assert row.admission is not None
         coverings = self._picture.kubernetes_groups.of(row.uid, obj, kind)
         unsuited = [one for one in coverings if _is_apart(one, row.admission.admission, row)]
         if unsuited:
             return _plan_again(row, unsuited, facts)
-        return _as_disrupted(row, coverings) or (self._trouble(row, coverings) if row.state is State.RUNNING else None)
+        speaks = row.state is State.RUNNING and not quiet
+        return _as_disrupted(row, coverings) or (self._trouble(row, coverings) if speaks else None)
 
     @staticmethod
     def _trouble(row: WorkloadRow, coverings: Sequence[Covering]) -> Change | None:

@@ -167,7 +167,6 @@ class Inbox:
             self.workloads |= self._later
             self._later.clear()
         self.workloads |= self.timers.due(self._clock.now()) & self._picture.rows.keys()
-        self.workloads |= self._picture.plain.expired(self._clock.now())
         if now >= self._drains_at:
             self._drains_at = now + LONGEST_PAUSE
             self.touch_where(lambda row: row.state is State.DRAINING)

@@ -181,6 +181,7 @@ def merged(old: WorkloadRow, new: WorkloadRow) -> WorkloadRow | None:
         past_run_time=old.past_run_time,
         checks=old.checks,
         relabels=old.relabels,
+        emptied_at=old.emptied_at,
         version=old.version,
         after_drain=old.after_drain,
         admission=old.admission,

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from queue_manager.cluster.cache import controller_of
 from queue_manager.cluster.clock import parse_rfc3339
+from queue_manager.cluster.pods import is_leaving
 from queue_manager.cluster.port import (
     JOB_SETS,
     JOBS,
@@ -98,7 +99,7 @@ class KubernetesGroups:
             # A Job's own group, as long as no pod says which one it is in.
             if job is not None and resource_of == JOBS and _pod_set(job, kind) not in named:
                 users.setdefault(group["metadata"]["name"], {})[_pod_set(job, kind)] = None
-        alive = [group for group in found.values() if not group["metadata"].get("deletionTimestamp")]
+        alive = [group for group in found.values() if not is_leaving(group)]
         priorities = self._priorities(chain)
         coverings = [
             Covering(

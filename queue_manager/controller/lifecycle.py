@@ -16,6 +16,7 @@ from queue_manager.controller.transitions import Facts, annotate, describe_admis
 from queue_manager.engine.configuration import Queue
 from queue_manager.store.deadlines import (
     STARTED,
+    made_anew_by,
     must_end_by,
     needed_checks,
     open_checks,
@@ -62,7 +63,9 @@ def overdue(row: WorkloadRow, facts: Facts, rules: Rules) -> Change | None:
 
 def next_look(row: WorkloadRow, settings: Settings) -> datetime | None:
     """When the passing of time alone may make a rule act on the workload."""
-    if row.admission is None or row.state not in STARTED:
+    if row.admission is None:
+        return made_anew_by(row)
+    if row.state not in STARTED:
         return None
     deadlines = (ready_by(row, settings), must_end_by(row), replaced_by(row, settings))
     return min((deadline for deadline in deadlines if deadline is not None), default=None)

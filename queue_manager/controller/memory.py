@@ -83,6 +83,7 @@ class Memory:
     def forget(self, uid: str) -> None:
         """The workload has ended, or its row is gone."""
         row = self._picture.rows.get(uid)
+        owners = (uid, *sorted(self._picture.owners.below(uid)))
         self._picture.forget(uid)
         self._inbox.timers.put(uid, None)
         self._reconciler.forget(uid)
@@ -90,6 +91,8 @@ class Memory:
         self._gates.forget(uid)
         if row is not None:
             self._place(self._picture.plain.siblings(row))
+        # It spoke for all pods below it for as long as it was known.
+        self._place(self._picture.plain.reconsider(owners))
 
     def _place(self, pods: Iterable[Object]) -> None:
         """Whose these pods are has changed with a row."""

@@ -225,8 +225,13 @@ def _moved(row: WorkloadRow, admission: Admission, nodes: Mapping[str, Ailment],
 
 
 def _waits(row: WorkloadRow, facts: Facts, settings: Settings, nodes: Mapping[str, Ailment], why: str) -> Change | None:
-    """Notes since when it has no places; once that has lasted too long, it gives up its admission as a whole."""
+    """Notes since when it has no places; once that has lasted too long, it gives up its admission as a whole. What is
+    reserved has nothing to lose by queueing again."""
     assert row.admission is not None
+    if row.state is State.RESERVED:
+        message = f"Its reservation is given up: it lost its places on {_named(nodes)}, and there are no others: {why}."
+        message += " It queues again with its old place in time."
+        return drain(row, facts, State.WAITING, NODE_FAILURES, message, event_reason="Evicted")
     since = row.admission.unplaced_at or facts.now
     waits = replace(row, admission=replace(row.admission, unplaced_at=since))
     until = replaced_by(waits, settings)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from queue_manager.cluster.clock import parse_rfc3339
 from queue_manager.cluster.nodes import is_ready, taints
+from queue_manager.cluster.pods import is_leaving
 from queue_manager.cluster.port import Object
 from queue_manager.config.human import moment as at
 from queue_manager.controller.timers import Timers
@@ -45,7 +46,7 @@ def closed(node: Object, tolerations: Iterable[Toleration]) -> Ailment | None:
         taint = untolerated([taint for taint in own if taint.effect in effects], tolerated)
         if taint is not None:
             return Ailment(f"tainted with {show_taint(taint)}", lost="NoExecute" in effects)
-    if node["metadata"].get("deletionTimestamp"):
+    if is_leaving(node):
         return Ailment("being deleted", lost=False)
     if (node.get("spec") or {}).get("unschedulable"):
         return Ailment("cordoned", lost=False)

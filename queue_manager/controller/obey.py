@@ -85,7 +85,7 @@ def _release(row: WorkloadRow, instruction: Instruction) -> Change:
         else check
         for check in row.checks
     )
-    free = replace(row, not_before=None, requeues=0, checks=checks, message=message)
+    free = replace(row, not_before=None, requeues=0, checks=checks, emptied_at=None, message=message)
     if row.reason == MAXIMUM_EXECUTION_TIME_EXCEEDED:
         free = replace(free, past_run_time=0)
     if row.state is State.DRAINING:

@@ -50,9 +50,7 @@ class Picture:
         self.not_ready: set[str] = set()
         self.unplaced: set[str] = set()
         self.sites = Sites(lambda name: view.get(NODES, "", name))
-        self.plain = PlainGroups(
-            view, lambda uid: view.by_uid(PODS, uid), self.rows, lambda obj: self.intake.is_managed(obj)
-        )
+        self.plain = PlainGroups(view, lambda uid: view.by_uid(PODS, uid), self.rows, self.answers_for)
         view.add(self.plain.collections())
         self.kubernetes_groups = KubernetesGroups(view, self.owners)
         self.intake = Intake(
@@ -60,6 +58,12 @@ class Picture:
             lambda: self.compiled,
             lambda obj, kind: self.kubernetes_groups.of(obj["metadata"]["uid"], obj, kind),
         )
+
+    def answers_for(self, obj: Object) -> bool:
+        """Whether an object speaks for all that it owns: it is managed, or was when it was taken in, and its workload
+        is not over."""
+        row = self.rows.get(obj["metadata"].get("uid", ""))
+        return (row is not None and row.state not in ENDED) or self.intake.is_managed(obj)
 
     def note_readiness(self, row: WorkloadRow) -> None:
         """Keeps count of who was started, or will be once its checks agree, and is not ready."""

@@ -7,12 +7,13 @@ its oldest pod when it is first seen; from then on its row keeps it, for as long
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import datetime
 from uuid import UUID, uuid5
 
 from queue_manager.cluster.cache import controller_of
 from queue_manager.cluster.clock import rfc3339
-from queue_manager.cluster.pods import is_gone
+from queue_manager.cluster.pods import is_gone, is_leaving
 from queue_manager.cluster.port import Object, Resource
 from queue_manager.controller.rows import Rows
 from queue_manager.kinds.kind import PREFIX, QUEUE_LABEL, Lookup
@@ -24,15 +25,12 @@ from queue_manager.kinds.plain_shapes import (
     age,
     group_of,
     is_candidate,
-    is_leaving,
     runs,
 )
 from queue_manager.kinds.registry import managed_ancestor
-from queue_manager.store.deadlines import STARTED
-from queue_manager.store.records import State, WorkloadRow
-
-REPLACED_WITHIN = timedelta(minutes=10)
-"""How long a group that was stopped waits for new pods before it counts as deleted."""
+from queue_manager.store.deadlines import STARTED, made_anew_by
+from queue_manager.store.records import Change, State, WorkloadRow
+from queue_manager.store.wishes import STICKY_HOLDS
 
 _NAMES = UUID("5b0b9a3c-7c1e-4d0e-9b52-6f1d0c7a2e41")
 Key = tuple[str, str]
@@ -59,8 +57,6 @@ class PlainGroups:
         self._candidates_of: dict[str, dict[str, None]] = {}
         self._current: dict[Key, str] = {}
         self._named: dict[str, Key] = {}
-        self._empty_since: dict[str, datetime | None] = {}
-        self._given_up: set[str] = set()
 
     # --- what happens to pods ---------------------------------------------------------------------------------------
 
@@ -73,8 +69,7 @@ class PlainGroups:
             if not self._candidates_of[owner["uid"]]:
                 del self._candidates_of[owner["uid"]]
         if not deleted and self.is_plain(pod):
-            if name := group_of(pod):
-                key = (pod["metadata"]["namespace"], name)
+            if (key := self._key(pod)) is not None:
                 self._key_of[uid] = key
                 self._members.setdefault(key, {})[uid] = None
                 touched.add(self.name(key))
@@ -82,6 +77,15 @@ class PlainGroups:
                 self._lone[uid] = None
                 touched.add(uid)
         return touched - {""}
+
+    def _key(self, pod: Object) -> Key | None:
+        """The group that a pod is of, None where it is alone. Whatever its labels say by now, one that was let through
+        stays where it was."""
+        row = self._rows.get(admission_of(pod)[0])
+        if row is not None:
+            return (row.namespace, row.name) if row.kind == PLAIN_GROUPS.kind else None
+        name = group_of(pod)
+        return (pod["metadata"]["namespace"], name) if name else None
 
     def is_plain(self, pod: Object) -> bool:
         """Whether a pod asks for a queue and nobody above it does; keeps in mind whom to ask again."""
@@ -185,32 +189,13 @@ class PlainGroups:
         return LONE_PODS if alone else PLAIN_GROUPS
 
     def object_of(self, uid: str) -> Object | None:
-        """The object of a workload of plain pods; None without any pod, unless it was stopped just now."""
+        """The object of a workload of plain pods; None without any pod, unless it was stopped."""
         row = self._rows.get(uid)
-        pods = self.pods_of(uid)
-        if pods:
-            self._empty_since.pop(uid, None)
-            self._given_up.discard(uid)
+        if pods := self.pods_of(uid):
             return _object(uid, self.kind_of(uid), pods, row)
         if row is None or row.kind != PLAIN_GROUPS.kind or not _was_stopped(row):
             return None
-        if uid in self._given_up:
-            return None
-        self._empty_since.setdefault(uid, None)
         return _object(uid, PLAIN_GROUPS, (), row)
-
-    def expired(self, now: datetime) -> set[str]:
-        """Groups that have been without pods for too long, each told once."""
-        over = set()
-        self._given_up &= self._rows.keys()
-        for uid, since in list(self._empty_since.items()):
-            if since is None:
-                self._empty_since[uid] = now
-            elif now - since >= REPLACED_WITHIN:
-                del self._empty_since[uid]
-                over.add(uid)
-        self._given_up |= over
-        return over & self._rows.keys()
 
 
 class Collection:
@@ -228,6 +213,19 @@ class Collection:
     def all(self) -> Iterator[Object]:
         """Every object."""
         return (obj for uid in self._uids() if (obj := self.by_uid(uid)) is not None)
+
+
+def emptied(row: WorkloadRow, obj: Object, now: datetime) -> Change | None:
+    """Notes since when a group that waits, and that nobody holds, has had no pod; None where that is noted."""
+    empty = row.kind == PLAIN_GROUPS.kind and row.reason not in STICKY_HOLDS and not obj["spec"]["pods"]
+    since = (row.emptied_at or now) if empty else None
+    return None if since == row.emptied_at else Change(row=replace(row, emptied_at=since))
+
+
+def is_abandoned(row: WorkloadRow, obj: Object, now: datetime) -> bool:
+    """Whether nobody has made new pods in time for a group that was stopped: it counts as deleted."""
+    until = made_anew_by(row)
+    return until is not None and now >= until and not obj["spec"]["pods"]
 
 
 def _is_of(pod: Object, row: WorkloadRow) -> bool:
@@ -251,11 +249,13 @@ def _object(uid: str, resource: Resource, pods: Sequence[Object], row: WorkloadR
     alone = resource == LONE_PODS
     metadata = {
         **{key: value for key, value in given["metadata"].items() if key in ("namespace", "labels", "annotations")},
-        "name": given["metadata"]["name"] if alone or oldest is None else group_of(given),
+        "name": given["metadata"]["name"] if alone or oldest is None else row.name if row else group_of(given),
         "uid": uid,
         "creationTimestamp": rfc3339(row.created_at) if row is not None else given["metadata"]["creationTimestamp"],
         "resourceVersion": str(max((_version(pod) for pod in pods), default=0)),
     }
+    if row is not None and not alone:
+        metadata["labels"] = {**(metadata.get("labels") or {}), POD_GROUP_LABEL: row.name}
     started = row is not None and row.state in STARTED
     spec = {
         "pods": list(pods),

@@ -23,6 +23,8 @@ def changes_of(plan: Plan, picture: Picture, now: datetime) -> list[Change]:
     admitted = {admission.uid for admission in plan.admissions}
     for waiting in plan.waiting:
         row = rows[waiting.uid]
+        if row.admission is not None and row.admission.unplaced_at is not None:
+            continue  # It waits for nodes in the first place, and says so (node_failures.py).
         if is_elastic(row):
             changes.append(resize_waits(row, waiting, explanation_of(waiting, row, rows, now)))
         elif waiting.uid not in admitted and row.state is State.WAITING:

@@ -7,7 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from queue_manager.cluster.cache import controller_of
-from queue_manager.cluster.pods import Disruption, disruption_of, is_gone, is_unschedulable, node_of, nominated, usage
+from queue_manager.cluster.pods import (
+    Disruption,
+    disruption_of,
+    is_gone,
+    is_leaving,
+    is_unschedulable,
+    node_of,
+    nominated,
+    usage,
+)
 from queue_manager.cluster.port import Object
 from queue_manager.kinds.gates import awaits_admission
 from queue_manager.kinds.plain_shapes import SHAPE
@@ -48,7 +57,7 @@ def read_pod(obj: Object) -> Pod:
         use=usage(obj),
         labels=obj["metadata"].get("labels") or {},
         name=obj["metadata"].get("name", ""),
-        leaving=bool(obj["metadata"].get("deletionTimestamp")),
+        leaving=is_leaving(obj),
         nominated=nominated(obj),
         unschedulable=is_unschedulable(obj),
         disruption=disruption_of(obj),

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from queue_manager.cluster.clock import Clock
+from queue_manager.cluster.pods import is_leaving
 from queue_manager.cluster.port import NODES, TRAIN_JOBS, ApiError, Object
 from queue_manager.controller.disruptions import Disruptions
 from queue_manager.controller.executor import Executors
@@ -26,6 +27,7 @@ from queue_manager.controller.moves import Later, Moves
 from queue_manager.controller.node_failures import NodeFailures
 from queue_manager.controller.obey import obey, refused
 from queue_manager.controller.picture import KIND_OF, Picture
+from queue_manager.controller.plain_groups import emptied, is_abandoned
 from queue_manager.controller.pod_priority import warning
 from queue_manager.controller.reports import Reports
 from queue_manager.controller.resizing import Resizing, by_name, is_elastic
@@ -143,23 +145,29 @@ class Reconciler:
         if row.state is State.DRAINING and (trouble := self.reports.take_stop_trouble(uid)):
             return stop_trouble(row, trouble)
         if row.state in (State.WAITING, State.HELD):
-            return self._reread(row, obj, kind)
+            return self._reread(row, obj, kind) or emptied(row, obj, facts.now)
         if row.admission is not None and row.state is not State.DRAINING:
             settings = self._picture.compiled.settings
             if (change := self._disruptions.change_of(row, facts)) is not None:
                 return change
             if (change := self._node_failures.change_of(row, facts, settings)) is not None:
                 return change
-        if row.state is State.RUNNING and (change := self._lost_placement(row, obj, kind)) is not None:
-            return change
-        if row.state in STARTED and (change := self._groups.change_of(row, obj, kind, facts)) is not None:
+        # One voice at a time in the message of a row. Who gives a reason as well (it waits for nodes, or for more pods)
+        # goes before all others; and a place that is to change is not written again.
+        quiet = bool(row.reason)
+        if row.state is State.RUNNING and not quiet and (problem := self._lost_placement(row, obj, kind)):
+            running = bool(self._picture.pods.live(row.uid)) or kind.is_active(obj, self._picture.view)
+            if (change := placement_lost(row, problem, running=running)) is not None:
+                return change
+            quiet = True
+        if row.state in STARTED and (change := self._groups.change_of(row, obj, kind, facts, quiet=quiet)) is not None:
             return change
         if row.state in STARTED:
             self._picture.refresh(row)
             if is_elastic(row):
                 return self._resizing.change_of(row, obj, kind, facts.now)
             return self._loan(row, obj, kind, facts)
-        if row.state in (State.RESERVED, State.DEACTIVATED) and not kind.is_suspended(obj):
+        if row.state in (State.RESERVED, State.DEACTIVATED) and self._can_be_stopped(obj, kind):
             self._executors.submit(sync(row))
         if row.state is not State.RESERVED:
             return None
@@ -220,13 +228,20 @@ class Reconciler:
         message = "Its reservation is given up: its job asks for something else now"
         return drain(row, facts, State.WAITING, "JobChanged", message, event_reason="Evicted")
 
-    def _lost_placement(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
+    def _lost_placement(self, row: WorkloadRow, obj: Object, kind: Kind) -> str:
         try:
-            problem = kind.lost_placement(obj, self._picture.placement_of(row), self._picture.view)
+            return kind.lost_placement(obj, self._picture.placement_of(row), self._picture.view)
         except Unresolvable:
-            return None
-        running = bool(self._picture.pods.live(row.uid)) or kind.is_active(obj, self._picture.view)
-        return placement_lost(row, problem, running=running) if problem else None
+            return ""
+
+    def _can_be_stopped(self, obj: Object, kind: Kind) -> bool:
+        """Whether it runs, and there is something to write against that. Plain pods that nobody admitted run on."""
+        if kind.is_suspended(obj):
+            return False
+        try:
+            return not isinstance(kind.next_stop(obj, self._picture.view, drained=True), Done)
+        except Unresolvable:
+            return True  # its executor meets that as well, and tries again after a pause
 
     def _facts(self, row: WorkloadRow, obj: Object | None, kind: Kind) -> Facts:
         now, live = self._clock.now(), self._picture.pods.live(row.uid)
@@ -246,7 +261,7 @@ class Reconciler:
         watched = row.state is State.RUNNING and self._picture.compiled.settings.ready_timeout > 0
         return Facts(
             now=now,
-            exists=row.state in CHARGED or not obj["metadata"].get("deletionTimestamp"),
+            exists=row.state in CHARGED or not (is_leaving(obj) or is_abandoned(row, obj, now)),
             suspended=kind.is_suspended(obj),
             placed=placed,
             finished=finished,
@@ -283,11 +298,11 @@ class Reconciler:
     def _arrival(self, obj: Object, kind: Kind, ended: WorkloadRow | None) -> Change | None:
         """A job nobody has seen yet (or that was given up and asks again): queued, adopted when it ran before our first
         start, or left alone."""
-        if kind.finished(obj) is not None or obj["metadata"].get("deletionTimestamp"):
+        if kind.finished(obj) is not None or is_leaving(obj):
             return None
         if (
             not self._picture.intake.is_managed(obj)
-            or managed_ancestor(obj, self._picture.view, self._picture.intake.is_managed) is not None
+            or managed_ancestor(obj, self._picture.view, self._picture.answers_for) is not None
         ):
             return None
         reading = self._picture.intake.read_all(obj, kind)
@@ -307,7 +322,7 @@ class Reconciler:
             # Else the decision that follows says why it waits, and the next change of words would wait for a minute.
             outbox.append(annotate(row))
         outbox += not_followed(row, reading.messages) + self._of_priority(row, reading)
-        if not kind.is_suspended(obj):
+        if self._can_be_stopped(obj, kind):
             outbox.append(sync(row))
         return Change(row=row, outbox=tuple(outbox), request_changed=True, explanation=self._first_explanation(row))
 
@@ -341,7 +356,7 @@ class Reconciler:
                 self._picture.engine.upsert_workload(
                     self._picture.workload(row)
                 )  # the labels of its namespace are not in the row
-            if not kind.is_suspended(obj):
+            if self._can_be_stopped(obj, kind):
                 self._executors.submit(sync(row))
             return None
         outbox = [annotate(fresh)] if fresh.reason != row.reason else []
@@ -358,7 +373,7 @@ class Reconciler:
                     warning=held,
                 )
             )
-        if not kind.is_suspended(obj):
+        if self._can_be_stopped(obj, kind):
             outbox.append(sync(fresh))
         changed = fresh.pod_groups != row.pod_groups or fresh.topology != row.topology
         return Change(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from queue_manager.cluster.nodes import is_ready
-from queue_manager.cluster.pods import is_gone
+from queue_manager.cluster.pods import is_gone, is_leaving
 from queue_manager.cluster.port import NODES, Object
 from queue_manager.engine.decision import PodSetAssignment
 from queue_manager.engine.resize import running_pods
@@ -129,7 +129,7 @@ class Seats:
                 continue
             coming = next_ones(mine, party.limit, passed)
             found.let += [Let(p["metadata"]["uid"], ANYWHERE, release(p, party.additions(p))) for p in coming]
-            if party.is_limited and not any(p["metadata"].get("deletionTimestamp") for p in mine):
+            if party.is_limited and not any(is_leaving(p) for p in mine):
                 known = {p["metadata"]["uid"] for p in (*coming, *let_through(mine, passed))}
                 found.left += [(p, party.full()) for p in mine if p["metadata"]["uid"] not in known and not is_gone(p)]
         return found

@@ -120,6 +120,7 @@ def admit(row: WorkloadRow, admission: Admission, now: datetime) -> Change:
         else "",
         not_before=None,
         after_drain=None,
+        emptied_at=None,
         checks=checks,
         admission=AdmissionRow(attempt=attempt, admission=admission, admitted_at=now, checked_at=checked_at),
     )

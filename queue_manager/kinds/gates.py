@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from queue_manager.cluster.pods import is_gone
+from queue_manager.cluster.pods import is_gone, is_leaving
 from queue_manager.cluster.port import PODS, Object
 from queue_manager.kinds.kind import NOTHING, PREFIX, Additions, Write
 from queue_manager.kinds.patches import Operation, put, remove, test, unchanged, write
@@ -48,11 +48,7 @@ def let_through(pods: Iterable[Object], known: Iterable[str] = ()) -> list[Objec
 def next_ones(pods: Sequence[Object], admitted: int, known: Iterable[str] = ()) -> list[Object]:
     """The pods to be let through until `admitted` of them are: the lowest index, then the oldest, first."""
     passed = {pod["metadata"]["uid"] for pod in let_through(pods, known)}
-    waiting = [
-        pod
-        for pod in pods
-        if not is_gone(pod) and pod["metadata"]["uid"] not in passed and not pod["metadata"].get("deletionTimestamp")
-    ]
+    waiting = [pod for pod in pods if not is_gone(pod) and pod["metadata"]["uid"] not in passed and not is_leaving(pod)]
     waiting.sort(key=_order)
     return waiting[: max(0, admitted - len(passed))]
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from queue_manager.cluster.pods import is_leaving
 from queue_manager.cluster.port import JOB_SETS, JOBS, Object
 from queue_manager.kinds import annotations as keys
 from queue_manager.kinds import kueue_keys, patches, replicated_jobs, template_edit
@@ -178,7 +179,7 @@ def _placed(obj: Object, original: View, placement: Placement) -> tuple[list[Ope
 
 def _delete_child(job: Object) -> Step:
     metadata = job["metadata"]
-    if metadata.get("deletionTimestamp"):
+    if is_leaving(job):
         return Wait(f"Job {metadata.get('name')} of an earlier start to be gone")
     return Write(
         "delete",

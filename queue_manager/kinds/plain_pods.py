@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from queue_manager.cluster.pods import is_gone, is_ready
+from queue_manager.cluster.pods import is_gone, is_leaving, is_ready
 from queue_manager.cluster.port import PODS, Object, Query, Resource
 from queue_manager.engine.decision import PodSetAssignment
 from queue_manager.engine.workload import PodGroup, PodSet
@@ -54,7 +54,6 @@ from queue_manager.kinds.plain_shapes import (
     age,
     has_failed,
     has_succeeded,
-    is_leaving,
     runs,
 )
 from queue_manager.kinds.pod_template import PodShape, pod_shape, with_count

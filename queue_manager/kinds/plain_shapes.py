@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from queue_manager.cluster.pods import is_gone
+from queue_manager.cluster.pods import is_gone, is_leaving
 from queue_manager.cluster.port import Object
 from queue_manager.kinds.fields import View
 from queue_manager.kinds.gates import awaits_admission
@@ -40,8 +40,8 @@ _CONTAINER = ("resources", "ports", "restartPolicy")
 
 
 def is_candidate(pod: Object) -> bool:
-    """Whether a pod asks for a queue itself; who owns it may still answer for it."""
-    return QUEUE_LABEL in (pod["metadata"].get("labels") or {})
+    """Whether a pod asks for a queue itself, or was let through when it did; who owns it may still answer for it."""
+    return QUEUE_LABEL in (pod["metadata"].get("labels") or {}) or bool(admission_of(pod)[0])
 
 
 def group_of(pod: Object) -> str:
@@ -53,11 +53,6 @@ def admission_of(pod: Object) -> tuple[str, int]:
     """(uid of the workload, attempt) that a pod was let through by; ("", 0) where it was not."""
     uid, _, attempt = str((pod["metadata"].get("annotations") or {}).get(WORKLOAD) or "").partition("/")
     return (uid, int(attempt)) if uid and attempt.isdecimal() and not awaits_admission(pod) else ("", 0)
-
-
-def is_leaving(pod: Object) -> bool:
-    """Whether it is being deleted."""
-    return bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def has_succeeded(pod: Object) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from queue_manager.cluster.pods import is_gone
+from queue_manager.cluster.pods import is_gone, is_leaving
 from queue_manager.cluster.port import Object
 from queue_manager.engine.decision import DomainCount
 from queue_manager.kinds.gates import INDEX_LABEL, JOB_INDEX_LABEL, SLOT, is_held_back
@@ -92,7 +92,7 @@ class _Table:
         so that the first answer holds."""
         if replica not in self._ends:
             holders = (self.taken.get(slot) for slot in self.block(replica))
-            self._ends[replica] = any(holder and holder["metadata"].get("deletionTimestamp") for holder in holders)
+            self._ends[replica] = any(holder and is_leaving(holder) for holder in holders)
         return self._ends[replica]
 
     def free(self, among: Iterable[int]) -> list[int]:
@@ -147,7 +147,7 @@ def seating(
     waits: list[Object] = []
     surplus: list[Object] = []
     passed = {pod["metadata"]["uid"] for pod in through}
-    waiting = [p for p in there if p["metadata"]["uid"] not in passed and not p["metadata"].get("deletionTimestamp")]
+    waiting = [p for p in there if p["metadata"]["uid"] not in passed and not is_leaving(p)]
     for pod in sorted(waiting, key=_turn):
         slot = _slot_for(table, pod)
         if slot is not None:
@@ -197,7 +197,7 @@ def _seat_those_let_through(table: _Table, pods: Sequence[Object], known: Mappin
         own = [s for s in (slot, table.nominal(rank_of(pod))) if s is not None and s < len(places)]
         here = table.free_at(place)
         candidates = [s for s in own if s in here] + here
-        if not candidates and not pod["metadata"].get("deletionTimestamp"):
+        if not candidates and not is_leaving(pod):
             # It runs where none of the slots is, or where all are taken: one of them is not for anybody else.
             candidates = [*table.free(own), *table.free(range(len(places)))]
         if candidates:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from queue_manager.cluster.pods import is_leaving
 from queue_manager.cluster.port import JOB_SETS, TRAIN_JOBS, Object
 from queue_manager.kinds import annotations as keys
 from queue_manager.kinds import kueue_keys, patches, replicated_jobs
@@ -278,7 +279,7 @@ def _rebuild(obj: Object, runtime: Runtime, spec: View, placement: Placement, lo
     if job_set is None:
         return None
     metadata = job_set["metadata"]
-    if metadata.get("deletionTimestamp"):
+    if is_leaving(job_set):
         return _Rebuild(Wait("the JobSet of an earlier start to be gone"))
     stale = replicated_jobs.stale_children(job_set, spec, placement, lookup)
     if stale:

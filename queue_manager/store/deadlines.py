@@ -12,8 +12,11 @@ from datetime import datetime, timedelta
 from queue_manager.config.compiled import Settings
 from queue_manager.engine.configuration import Queue, checks_of
 from queue_manager.store.records import Check, CheckState, State, WorkloadRow
+from queue_manager.store.wishes import STICKY_HOLDS
 
 STARTED = (State.STARTING, State.RUNNING)
+MADE_ANEW_WITHIN = timedelta(minutes=10)
+"""How long a group of plain pods that was stopped waits for new ones before it counts as deleted."""
 
 
 def ready_by(row: WorkloadRow, settings: Settings) -> datetime | None:
@@ -35,6 +38,14 @@ def replaced_by(row: WorkloadRow, settings: Settings) -> datetime | None:
     if admission is None or admission.unplaced_at is None or row.state not in STARTED:
         return None
     return admission.unplaced_at + timedelta(microseconds=settings.wait_for_replacement)
+
+
+def made_anew_by(row: WorkloadRow) -> datetime | None:
+    """Until when somebody has to make new pods for a group that was stopped; None where nobody waits for that: it has
+    some, or a person holds it."""
+    if row.emptied_at is None or row.state not in (State.WAITING, State.HELD) or row.reason in STICKY_HOLDS:
+        return None
+    return row.emptied_at + MADE_ANEW_WITHIN
 
 
 def must_end_by(row: WorkloadRow) -> datetime | None:

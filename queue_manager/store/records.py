@@ -123,7 +123,8 @@ class WorkloadRow:
     `requeues` counts the evictions that made it back off; `requeued_at` is the eviction that counts for its place in
     the queue, None where its creation does. `max_run_time` and `past_run_time` (of admissions that are over) are in
     microseconds. `checks` are the answers of checks, by name. `relabels` are labels that its object has yet to get:
-    until then the row counts as if they were written (docs/decisions/0009).
+    until then the row counts as if they were written (docs/decisions/0009). `emptied_at` is since when a group of plain
+    pods that was stopped has had no pod.
     """
 
     uid: str
@@ -151,6 +152,7 @@ class WorkloadRow:
     past_run_time: int = 0
     checks: tuple[Check, ...] = ()
     relabels: tuple[Relabel, ...] = ()
+    emptied_at: datetime | None = None
     finished_at: datetime | None = None
     pod_groups: tuple[PodGroup, ...] = ()
     topology: TopologyRequest | None = None

@@ -140,6 +140,7 @@ workloads = Table(
     Column("past_run_time", BigInteger, nullable=False, server_default=text("0")),
     _json("checks", "[]"),
     _json("relabels", "[]"),
+    _time("emptied_at", nullable=True),
     ForeignKeyConstraint(
         ["uid", "open_attempt", "holds_open"],
         ["admissions.workload_uid", "admissions.attempt", "admissions.open"],

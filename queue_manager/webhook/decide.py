@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from queue_manager.cluster.pods import is_leaving
 from queue_manager.cluster.port import Object
 from queue_manager.kinds import kueue_keys
 from queue_manager.kinds.kind import Kind, Lookup, Unresolvable
@@ -43,7 +44,7 @@ class Decider:
         obj, kind = self._subject(request)
         if obj is None or kind is None or request.operation not in ("CREATE", "UPDATE"):
             return ALLOWED
-        if request.user_info.username in self._rules.identities or obj["metadata"].get("deletionTimestamp"):
+        if request.user_info.username in self._rules.identities or is_leaving(obj):
             return ALLOWED
         old = _with_namespace(request.old_object, request.namespace) if request.operation == "UPDATE" else None
         # Judged by its old self on an update: an owner reference added now takes nothing out of our sight.

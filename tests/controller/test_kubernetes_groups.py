@@ -28,6 +28,7 @@ from queue_manager.engine.workload import DisruptionMode, GroupPolicy
 from queue_manager.kinds.trainjob import TrainJobKind
 from queue_manager.store.records import State
 from queue_manager.store.store import Store
+from tests.controller.test_elastic import ask, elastic
 from tests.controller.world import World, batch_job, train_job
 from tests.kinds import world as plain
 
@@ -243,6 +244,46 @@ async def test_a_gang_is_as_it_was_while_its_group_is_away(store: Store) -> None
         groups.delete("g")
         await world.clock.advance(5)
         assert world.known_row("a").pod_groups == with_it
+
+
+async def test_a_group_is_no_second_voice_while_its_gang_waits_for_other_nodes(store: Store) -> None:
+    async with World(store) as world:
+        groups = Groups(world, VERSIONS[0])
+        await world.submit(train_job("b", 2, seconds=36000, required_topology=RACK))
+        job = batch_job("a", 2, seconds=36000)
+        job["metadata"]["annotations"] = {"queue-manager.io/required-topology": RACK}
+        await world.submit(job, JOBS)
+        await world.until_state("a", State.RUNNING)
+        await world.until(lambda: all(pod["spec"].get("nodeName") for pod in world.pods("a")))
+        lost = world.pods("a")[0]["spec"]["nodeName"]
+        world.cluster.set_ready(lost, False)
+        await world.until(lambda: world.known_row("a").reason == "WaitingForReplacement", within=70)
+        groups.make("g", groups.job("a"), key="", minimum=3)
+        await world.clock.advance(5)
+        row = world.known_row("a")
+        assert lost in row.message
+        await world.clock.advance(30)
+        assert world.known_row("a").version == row.version, "it is said once"
+        world.cluster.set_ready(lost, True)
+        await world.until(lambda: "PodGroup g never forms" in world.known_row("a").message)
+        await world.clock.advance(30)
+        assert world.events("a").count("PodGroupWaits") == 1
+
+
+async def test_a_group_is_no_second_voice_while_its_job_waits_to_grow(store: Store) -> None:
+    async with World(store) as world:
+        groups = Groups(world, VERSIONS[0])
+        await world.submit(elastic("a", 2), JOBS)
+        await world.submit(batch_job("b", 3, seconds=600), JOBS)
+        await world.until_state("b", State.RUNNING)
+        await ask(world, "a", 6)
+        await world.until(lambda: "more pods wait" in world.known_row("a").message)
+        groups.make("g", groups.job("a"), key="", minimum=9)
+        await world.clock.advance(10)
+        assert "more pods wait" in world.known_row("a").message
+        await world.user.delete(JOBS, "ns", "b")
+        await world.until(lambda: "PodGroup g never forms" in world.known_row("a").message)
+        await world.until(lambda: world.events("a").count("PodGroupWaits") == 1)
 
 
 async def test_a_priority_that_kube_scheduler_refuses_is_told(store: Store) -> None:

@@ -8,7 +8,7 @@ from queue_manager.cluster.port import EVENTS, PODS, TRAIN_JOBS, Object
 from queue_manager.engine.configuration import HOSTNAME
 from queue_manager.store.records import State, WorkloadRow
 from queue_manager.store.store import Store
-from tests.controller.world import CONFIGURATION, World, train_job
+from tests.controller.world import CONFIGURATION, World, train_job, with_checks
 
 RACK = "topology.queue-manager.io/rack"
 
@@ -301,3 +301,43 @@ async def test_two_gangs_that_lose_a_node_each_do_not_get_one_and_the_same(store
         assert len(set(placed)) == 4
         assert sorted([*bound(world, "a"), *bound(world, "b")]) == sorted(placed)
         assert len(told(world, "NodesReplaced")) == 2, "nobody moves twice"
+
+
+async def test_a_lost_placement_is_no_second_voice_while_a_gang_waits_for_other_nodes(store: Store) -> None:
+    async with World(store) as world:
+        await running(world, "a", 2)
+        await world.submit(train_job("b", 2, seconds=36000, required_topology=RACK))
+        await world.until_state("b", State.RUNNING)
+        lost = bound(world, "a")[0]
+        world.cluster.set_ready(lost, False)
+        await world.until(lambda: row_of(world, "a").reason == "WaitingForReplacement", within=70)
+        # Trainer's webhook refuses this for what runs; it is not always there.
+        job = world.cluster.state.get(TRAIN_JOBS, "ns", "a")
+        world.cluster.state.storage.put(TRAIN_JOBS, {**job, "spec": {**job["spec"], "runtimePatches": []}})
+        await world.clock.advance(5)
+        row = row_of(world, "a")
+        assert row.reason == "WaitingForReplacement"
+        assert lost in row.message
+        await world.clock.advance(30)
+        assert row_of(world, "a").version == row.version, "it is said once"
+        world.cluster.set_ready(lost, True)
+        await world.until(lambda: "would lose their place" in row_of(world, "a").message, within=10)
+        await world.clock.advance(30)
+        assert len(told(world, "PlacementLost")) == 1
+
+
+@pytest.mark.parametrize("then", ["Requeue", "Deactivate"])
+async def test_what_is_reserved_on_a_lost_node_queues_again_at_once(store: Store, then: str) -> None:
+    async with World(store) as world:
+        world.configure(with_checks("dataset"))
+        world.configure(settings(then=then))
+        await world.submit(train_job("a", 4, seconds=36000))
+        row = await world.until_state("a", State.RESERVED)
+        world.cluster.remove_node(hosts(row)[0])
+        await world.until(lambda: world.state("a") is not State.RESERVED, within=10)
+        row = await world.until_state("a", State.WAITING)
+        await world.until(lambda: told(world, "Evicted"))
+        (message,) = told(world, "Evicted")
+        assert "reservation" in message
+        assert "within" not in message, "it has not waited"
+        assert (row.requeued_at, world.charged()) == (None, 0)

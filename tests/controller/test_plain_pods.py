@@ -88,6 +88,13 @@ async def test_pods_of_a_group_that_want_to_be_apart_get_nodes_of_their_own(worl
     assert bound(world) == ["n0", "n1", "n2", "n3"]
 
 
+def cycles(world: World) -> int:
+    """How often the controller has looked and decided."""
+    assert world.controller is not None
+    assert world.controller.term is not None
+    return world.controller.term.counters.cycles
+
+
 async def test_a_group_waits_until_all_its_pods_exist_and_then_runs_whole(world: World) -> None:
     await group(world, "g", 4, 3)
     row = await world.until_state("g", State.HELD)
@@ -150,15 +157,62 @@ async def test_a_group_that_was_stopped_runs_again_with_new_pods_as_the_same_wor
     assert (await world.until_state("g", State.FINISHED)).message == "4 of 4 pods succeeded"
 
 
-async def test_a_group_that_was_stopped_counts_as_deleted_when_nobody_makes_its_pods_anew(world: World) -> None:
+async def stopped(world: World) -> None:
+    """A group `g` whose pods were deleted for a preemptor, which runs for a long time."""
     await group(world, "g", 2, seconds=600)
     await world.until_state("g", State.RUNNING)
-    world.ask("g", Wish.HOLD)
-    await world.until_state("g", State.HELD)
+    await world.submit(train_job("urgent", 4, high=True, seconds=36000))
+    row = await world.until_state("g", State.HELD)
+    assert row.reason == "PodsMissing"
+
+
+@pytest.mark.parametrize("restart", [False, True], ids=["one-leader", "two-leaders"])
+async def test_a_group_that_was_stopped_counts_as_deleted_when_nobody_makes_its_pods_anew(
+    world: World, restart: bool
+) -> None:
+    await stopped(world)
     await world.clock.advance(400)
     assert world.state("g") is State.HELD
-    row = await world.until_state("g", State.FINISHED, within=400)
+    if restart:
+        await world.kill()
+        await world.start()
+        await world.until_ready()
+    row = await world.until_state("g", State.FINISHED, within=210)
     assert row.reason == "Deleted"
+
+
+async def test_new_pods_end_the_time_that_a_stopped_group_has_to_get_some(world: World) -> None:
+    await stopped(world)
+    await world.clock.advance(400)
+    await create(world, [plain("again", "g", 2)])
+    await world.clock.advance(400)
+    await world.user.delete(PODS, "ns", "again")
+    await world.clock.advance(400)
+    assert world.state("g") is State.HELD, "the time begins anew"
+    await world.until_state("g", State.FINISHED, within=210)
+
+
+async def test_a_held_group_without_pods_stays_held_and_its_time_begins_with_its_release(world: World) -> None:
+    await group(world, "g", 2, seconds=600)
+    uid = (await world.until_state("g", State.RUNNING)).uid
+    world.ask("g", Wish.HOLD)
+    await world.until_state("g", State.HELD)
+    await world.clock.advance(3600)
+    row = world.known_row("g")
+    assert (row.uid, row.state, row.reason) == (uid, State.HELD, "HeldByOperator")
+    world.ask("g", Wish.RELEASE)
+    await world.clock.advance(590)
+    assert world.known_row("g").reason == "PodsMissing"
+    assert (await world.until_state("g", State.FINISHED, within=20)).reason == "Deleted"
+
+
+async def test_a_deactivated_group_without_pods_stays_deactivated(world: World) -> None:
+    await group(world, "g", 2, seconds=600, max_run_time="60s")
+    row = await world.until_state("g", State.DEACTIVATED)
+    assert world.pods("g-") == []
+    await world.clock.advance(3600)
+    assert world.known_row("g").state is State.DEACTIVATED
+    assert row.reason == "MaximumExecutionTimeExceeded"
 
 
 async def test_a_failed_pod_keeps_its_place_for_its_replacement(world: World) -> None:
@@ -264,7 +318,9 @@ async def test_a_running_pod_without_our_gate_counts_and_is_not_deleted_before_i
     await create(world, [plain("g-0", "g", 2, gated=False, seconds=100)])
     await world.until_state("g", State.HELD)
     await world.until(lambda: len(bound(world)) == 1, "it runs")
+    before = cycles(world)
     await world.clock.advance(20)
+    assert cycles(world) - before < 5, "nothing happens, and nothing is looked at"
     assert (pod(world, "g-0") or {})["metadata"].get("deletionTimestamp") is None
     await create(world, [plain("g-1", "g", 2, seconds=100)])
     await world.until_state("g", State.RUNNING)

@@ -117,6 +117,7 @@ ROW = WorkloadRow(
     checks=(
         Check(name="budget", state=CheckState.RETRY, message="later", at=NOW, who="eve", retries=2, requeue_after=60),
     ),
+    emptied_at=NOW + 7 * SECOND,
     finished_at=NOW + 8 * SECOND,
     pod_groups=(
         PodGroup("main", (POD_SET,), GroupPolicy.BASIC, minimum=2, topology=TOPOLOGY, disruption=DisruptionMode.ALL),
