@@ -26,7 +26,7 @@ from queue_manager.engine.workload import (
     TopologyMode,
     TopologyRequest,
 )
-from queue_manager.store.records import AdmissionRow, Change, Check, CheckState, State, WorkloadRow
+from queue_manager.store.records import AdmissionRow, Change, Check, CheckState, Relabel, State, WorkloadRow
 from queue_manager.store.store import Store
 from tests.store.builders import NOW, add, lead, reserved, workload
 
@@ -117,6 +117,7 @@ ROW = WorkloadRow(
     checks=(
         Check(name="budget", state=CheckState.RETRY, message="later", at=NOW, who="eve", retries=2, requeue_after=60),
     ),
+    relabels=(Relabel("queue-manager.io/queue-name", "research", "default"),),
     emptied_at=NOW + 7 * SECOND,
     finished_at=NOW + 8 * SECOND,
     pod_groups=(
