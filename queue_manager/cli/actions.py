@@ -1,23 +1,24 @@
-"""`hold` and `release`."""
+"""Actions on a workload."""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from queue_manager.cli.client import Client
+from queue_manager.cli.commanding import Job
 from queue_manager.cli.output import Format, print_data
-from queue_manager.cli.views import job_name
 from queue_manager.config.human import clean
 
 
-def act(client: Client, action: str, workload: str, kind: str, reason: str, form: Format) -> None:
+def act(client: Client, action: str, job: Job, form: Format, **body: Any) -> None:
     """Asks for an action and says what has become of the workload."""
-    namespace, name = job_name(workload)
-    found = client.action(namespace, name, action, kind=kind, reason=reason)
+    with client.naming(job):
+        found = client.action(job.namespace, job.name, action, kind=job.kind, **body)
     if form is not Format.TABLE:
-        print_data(found, form)
+        print_data(found, form, [str(job)])
         return
     state = found["state"] if not found["afterDrain"] else f"{found['state']}, then {found['afterDrain']}"
-    print(f"{found['kind']} {clean(workload)}: {state}")
+    print(f"{found['kind']} {clean(job)}: {state}")
     if found["message"]:
         print(clean(found["message"]), file=sys.stderr)

@@ -26,13 +26,18 @@ MOST = 20
 def show_applied(answer: Answer, form: Format) -> None:
     """What an apply or a rollback has done."""
     if form is not Format.TABLE:
-        print_data(answer, form)
+        print_data(answer, form, names_of(answer))
         return
     _warn(answer)
     for change in answer["changes"]:
         print(f"{change['kind']} {clean(_name(change))} {change['action']}")
     word = "revision" if answer["changes"] else "nothing to change at revision"
     print(f"{word} {answer['revision']}")
+
+
+def names_of(answer: Answer) -> list[str]:
+    """`Kind/name` of what changes."""
+    return [f"{change['kind']}/{_name(change)}" for change in answer["changes"]]
 
 
 def show_changes(answer: Answer) -> None:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from queue_manager.cli.errors import CommandError
-from queue_manager.client import ApiError, ClientError, NotOursError, Retry, UnreachableError
+from queue_manager.client import ApiError, ClientError, Event, NotOursError, Retry, UnreachableError, operations
 from queue_manager.client import Client as Connected
 from queue_manager.client.call import NOTHING, Call, Page, Query
+from queue_manager.client.types import TreeNode
+
+if TYPE_CHECKING:
+    from queue_manager.cli.commanding import Job
 
 T = TypeVar("T")
 DEFAULT_SERVER = "http://127.0.0.1:8080"
+NEAR = 500
+"""Names that are looked at for a near one."""
 PATIENCE = Retry(attempts=3, longest=10.0, connect=False)
 """People at a terminal would rather know than wait."""
 _HOW_TO_START = "start one with `queue-manager up`, or name another with --server URL, QM_SERVER or --profile NAME"
@@ -54,6 +62,61 @@ class Client(Connected):
             if count == at_most:
                 return
 
+    def events(self, query: Query = NOTHING, **more: Any) -> Iterator[Event]:
+        """What happens, for ever."""
+        try:
+            yield from super().events(query, **more)
+        except ClientError as error:
+            raise self._explained(error) from None
+
+    def nodes(self) -> Iterator[TreeNode]:
+        """All queues and cohorts of the tree."""
+        found = list(self.tree()["items"])
+        for node in found:
+            found.extend(node["children"])
+            yield node
+
+    def node_names(self, kind: str) -> Iterator[str]:
+        """Names of all queues, or of all cohorts."""
+        return (node["name"] for node in self.nodes() if node["kind"] == kind)
+
+    def kind_of(self, name: str) -> str:
+        """Whether a name or path is one of a queue or of a cohort; an error with the nearest where it is neither."""
+        known = {}
+        for node in self.nodes():
+            if name in (node["path"], node["name"]):
+                return node["kind"]
+            known[node["name"]] = node["kind"]
+        raise CommandError(f"there is no queue or cohort {name!r}", self.nearest(name, known).removeprefix("; "))
+
+    @staticmethod
+    def nearest(name: str, known: Iterable[str]) -> str:
+        """`; did you mean ...?`, or "" where nothing is near."""
+        found = get_close_matches(name, list(known), 3)
+        return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
+
+    @contextmanager
+    def naming(self, job: Job) -> Iterator[None]:
+        """While a job is asked for: where there is none of that name, the error says which ones are near."""
+        try:
+            yield
+        except ApiProblem as problem:
+            if problem.status != 404 or "workload" not in problem.message:
+                raise
+            problem.hint = self._near(job)
+            raise
+
+    def _near(self, job: Job) -> str:
+        try:
+            calls = [operations.workloads(namespace=job.namespace, limit=NEAR), operations.workloads(limit=NEAR)]
+            for call in calls:
+                names = [f"{each['namespace']}/{each['name']}" for each in self.listed(call, NEAR)]
+                if found := self.nearest(str(job), dict.fromkeys(names)):
+                    return found.removeprefix("; ")
+        except CommandError:
+            pass
+        return "`queue-manager workloads` lists those that are there"
+
     def _told(self, run: Callable[[], T]) -> T:
         try:
             return run()
@@ -65,11 +128,9 @@ class Client(Connected):
         match error:
             case ApiError(status=401):
                 given = "the token is not known here, or no longer" if self._has_token else "no token was given"
-                return ApiProblem(error, f"{given}: give one with --token, QM_TOKEN or `queue-manager profile set`")
+                return ApiProblem(error, f"{given}; give one with --token, QM_TOKEN or in a profile")
             case ApiError(status=429):
-                return ApiProblem(
-                    error, "the server answers only so many requests a second of one token: ask less often"
-                )
+                return ApiProblem(error, "so many requests a second are too many for one token: ask less often")
             case ApiError():
                 return ApiProblem(error)
             case UnreachableError(refused=True, reason="nothing answers there"):

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from queue_manager.cli.changes import show_applied, show_changes, show_effects
+from queue_manager.cli.changes import names_of, show_applied, show_changes, show_effects
 from queue_manager.cli.client import ApiProblem, Client
 from queue_manager.cli.errors import CommandError
 from queue_manager.cli.output import Format, print_data
@@ -40,7 +40,7 @@ def plan(client: Client, asked: Asked, form: Format) -> None:
     """What would change, and who feels it."""
     answer = _sent(client.plan, client.plan_rollback, asked)
     if form is not Format.TABLE:
-        print_data(answer, form)
+        print_data(answer, form, names_of(answer))
         return
     show_changes(answer)
     if answer["changes"]:
@@ -58,7 +58,7 @@ def diff(client: Client, asked: Asked, form: Format) -> None:
     """What would change."""
     answer = _sent(client.diff, client.diff_rollback, asked)
     if form is not Format.TABLE:
-        print_data(answer, form)
+        print_data(answer, form, names_of(answer))
         return
     show_changes(answer)
 
@@ -132,9 +132,15 @@ def _placed(finding: Mapping[str, Any], parts: Sequence[Part]) -> dict[str, Any]
 def export(client: Client, form: Format) -> None:
     """Prints the whole configuration."""
     text = client.export()
-    if form is Format.JSON:
+    if form in (Format.JSON, Format.NAME):
         import yaml
 
-        print_data([document for document in yaml.safe_load_all(text) if document], form)
+        documents = [document for document in yaml.safe_load_all(text) if document]
+        print_data(documents, form, map(_name, documents))
     else:
         sys.stdout.write(text)
+
+
+def _name(document: Mapping[str, Any]) -> str:
+    metadata = document["metadata"]
+    return "/".join(part for part in (document["kind"], metadata.get("namespace", ""), metadata["name"]) if part)

@@ -6,9 +6,9 @@ import sys
 from typing import Annotated, NoReturn
 
 import typer
+from typer._completion_classes import completion_init
 
-from queue_manager.cli import configuration_commands
-from queue_manager.cli.client import DEFAULT_SERVER, Client
+from queue_manager.cli import completion_commands, configuration_commands, daily_commands, profile_commands
 from queue_manager.cli.errors import CommandError
 from queue_manager.cli.options import (
     ApiOptions,
@@ -26,11 +26,6 @@ from queue_manager.cli.parameters import (
     Kubeconfig,
     Namespace,
     Output,
-    Server,
-    Token,
-    WhichKind,
-    Why,
-    Workload,
 )
 
 app = typer.Typer(
@@ -40,7 +35,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # boxes around the help would take longer to import than all the rest
     context_settings={"help_option_names": ["-h", "--help"]},
+    add_completion=False,  # `completion` prints the scripts; nothing is written into anybody's files
 )
+completion_init()
 db = typer.Typer(help="Database: migrations and checks.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(db, name="db")
 
@@ -130,49 +127,9 @@ def db_check(database: Database = "", output: Output = Format.TABLE) -> None:
 configuration_commands.register(app)
 
 
-@app.command()
-def queues(server: Server = DEFAULT_SERVER, token: Token = "", output: Output = Format.TABLE) -> None:
-    """Show the queue tree with quotas and use."""
-    from queue_manager.cli.views import show_queues
-
-    show_queues(_client(server, token), output)
-
-
-@app.command()
-def workloads(
-    queue: Annotated[str, typer.Option(help="Name or path of a queue.", show_default=False)] = "",
-    cohort: Annotated[str, typer.Option(help="Name or path of a cohort: all queues below.", show_default=False)] = "",
-    state: Annotated[
-        list[str] | None, typer.Option(help="waiting, running ...; repeatable.", show_default=False)
-    ] = None,
-    user: Annotated[str, typer.Option(help="Who submitted it.", show_default=False)] = "",
-    kind: Annotated[str, typer.Option(help="TrainJob, JobSet or Job.", show_default=False)] = "",
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace.", show_default=False)] = "",
-    text: Annotated[str, typer.Option(help="Part of the name.", show_default=False)] = "",
-    limit: Annotated[int, typer.Option(min=0, help="At most so many; 0 for all.")] = 100,
-    server: Server = DEFAULT_SERVER,
-    token: Token = "",
-    output: Output = Format.TABLE,
-) -> None:
-    """List workloads with their state and why they wait."""
-    from queue_manager.cli.views import show_workloads
-
-    query = {"queue": queue, "cohort": cohort, "state": state or [], "user": user, "kind": kind}
-    show_workloads(_client(server, token), {**query, "namespace": namespace, "text": text}, limit, output)
-
-
-@app.command()
-def explain(
-    workload: Workload,
-    kind: WhichKind = "",
-    server: Server = DEFAULT_SERVER,
-    token: Token = "",
-    output: Output = Format.TABLE,
-) -> None:
-    """Tell why a job waits, with numbers."""
-    from queue_manager.cli.views import show_explanation
-
-    show_explanation(_client(server, token), workload, kind, output)
+daily_commands.register(app)
+completion_commands.register(app)
+app.add_typer(profile_commands.app, name="profile")
 
 
 @app.command()
@@ -191,45 +148,11 @@ def simulate(
 
 
 @app.command()
-def hold(
-    workload: Workload,
-    reason: Why,
-    kind: WhichKind = "",
-    server: Server = DEFAULT_SERVER,
-    token: Token = "",
-    output: Output = Format.TABLE,
-) -> None:
-    """Take a job out of its queue, or stop it, until it is released."""
-    from queue_manager.cli.actions import act
-
-    act(_client(server, token), "hold", workload, kind, reason, output)
-
-
-@app.command()
-def release(
-    workload: Workload,
-    reason: Why,
-    kind: WhichKind = "",
-    server: Server = DEFAULT_SERVER,
-    token: Token = "",
-    output: Output = Format.TABLE,
-) -> None:
-    """Let a job queue again that is held, deactivated or backing off."""
-    from queue_manager.cli.actions import act
-
-    act(_client(server, token), "release", workload, kind, reason, output)
-
-
-@app.command()
 def version() -> None:
     """Print the version."""
     from importlib.metadata import version as of
 
     print(of("queue-manager"))
-
-
-def _client(server: str, token: str) -> Client:
-    return Client(server, token)
 
 
 def _need_loopback(host: str) -> None:
@@ -246,10 +169,10 @@ def _need(value: str, option: str, variable: str) -> None:
         raise typer.BadParameter(f"give {option}, or set {variable}", param_hint=option)
 
 
-def main() -> NoReturn:
-    """Entry point: exit code 0 ok, 1 failed, 2 bad use."""
+def main(program: str | None = None) -> NoReturn:
+    """Entry point: exit code 0 ok, 1 failed, 2 bad use. `program` is what the help calls it."""
     try:
-        app(standalone_mode=True)
+        app(standalone_mode=True, prog_name=program)
     except CommandError as error:
         fail(error)
     except BrokenPipeError:

@@ -14,13 +14,10 @@ Database = Annotated[
 Kubeconfig = Annotated[
     str, typer.Option(help="Kubeconfig file; else KUBECONFIG, else in-cluster.", show_default=False, metavar="FILE")
 ]
-Server = Annotated[str, typer.Option(envvar="QM_SERVER", help="URL of the API.", metavar="URL")]
-Token = Annotated[str, typer.Option(envvar="QM_TOKEN", help="API token (qm_...).", show_default=False)]
 Output = Annotated[Format, typer.Option("--output", "-o", help="Form of the answer.")]
 Namespace = Annotated[
     str, typer.Option(envvar="POD_NAMESPACE", help="Namespace that the program runs in.", show_default=False)
 ]
-Workload = Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="The job.")]
-WhichKind = Annotated[str, typer.Option(help="When jobs of several kinds have this name.", show_default=False)]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Go on, and tell what changes.")]
 Why = Annotated[str, typer.Option(help="Why; its user is told, and the audit log keeps it.")]
 Host = Annotated[str, typer.Option(help="Address to listen on; loopback only while there is no authentication.")]

@@ -18,7 +18,7 @@ def show_revisions(client: Client, limit: int, form: Format) -> None:
     """A line for each change, newest first."""
     items = list(client.listed(operations.revisions(limit=min(limit, 100) or 100), limit))
     if form is not Format.TABLE:
-        print_data({"items": items}, form)
+        print_data({"items": items}, form, (str(item["number"]) for item in items))
         return
     rows = [[item["number"], _time(item), item["author"], _summary(item), item["reason"]] for item in items]
     print_table(("REVISION", "TIME", "AUTHOR", "CHANGES", "REASON"), rows, right=("REVISION",), give_way="REASON")
@@ -28,7 +28,7 @@ def show_revision(client: Client, number: int, form: Format) -> None:
     """One change, field by field."""
     item = client.revision(number)
     if form is not Format.TABLE:
-        print_data(item, form)
+        print_data(item, form, [str(number)])
         return
     reason = f": {item['reason']}" if item["reason"] else ""
     print(clean(f"revision {item['number']}, {_time(item)}, {item['author']}{reason}"))

@@ -1,31 +1,37 @@
-"""`queues`, `workloads` and `explain`: what people ask for most."""
+"""What people ask for most: the queue tree, workloads, the usage of a queue, what became of a job."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from queue_manager.cli.client import Client
-from queue_manager.cli.errors import CommandError
-from queue_manager.cli.output import Format, print_data, print_table
+from queue_manager.cli.output import Table, Text
+from queue_manager.cli.watch import View, one
 from queue_manager.client import operations
 from queue_manager.config import human
-from queue_manager.config.human import clean
 
 Node = Mapping[str, Any]
+NUMBERS = ("USED", "NOMINAL", "BORROWED", "LENT", "DRAINING", "WAITING")
 
 
-def show_queues(client: Client, form: Format) -> None:
+def queues(client: Client) -> View:
     """The tree, a line for each flavor and resource of a node."""
-    tree = client.tree()
-    if form is not Format.TABLE:
-        print_data(tree, form)
-        return
-    numbers = ("USED", "NOMINAL", "BORROWED", "LENT", "DRAINING", "WAITING")
-    columns = ("QUEUE", "RUN", "WAIT", "FLAVOR", "RESOURCE", *numbers, "NOTE")
-    print_table(columns, _queue_rows(tree["items"]), right=("RUN", "WAIT", *numbers), give_way="NOTE")
+    columns = ("QUEUE", "RUN", "WAIT", "FLAVOR", "RESOURCE", *NUMBERS, "NOTE")
+
+    def table(tree: Node) -> Table:
+        rows = list(_queue_rows(tree["items"]))
+        return Table(columns, rows, ("RUN", "WAIT", *NUMBERS), "NOTE", "" if rows else "no queue is configured yet")
+
+    return View(client.tree, table, lambda tree: _leaves(tree["items"]), lambda node: node["name"])
+
+
+def _leaves(nodes: Iterable[Node]) -> Iterator[Node]:
+    for node in nodes:
+        if node["kind"] == "Queue":
+            yield node
+        yield from _leaves(node["children"])
 
 
 def _queue_rows(nodes: Iterable[Node], depth: int = 0) -> Iterator[list[object]]:
@@ -37,97 +43,153 @@ def _queue_rows(nodes: Iterable[Node], depth: int = 0) -> Iterator[list[object]]
             counts.get("running", 0),
             counts.get("waiting", 0),
         ]
-        note = node["inactive"] or ("" if node["stopPolicy"] == "None" else f"stopped ({node['stopPolicy']})")
-        if not node["configured"] and node["kind"] == "Queue":
-            note = "deleted, still in use"
+        note = _note(node)
         for cell in node["cells"] or [None]:
             yield [*first, *_cell(cell), note]
             first, note = ["", "", ""], ""
         yield from _queue_rows(node["children"], depth + 1)
 
 
+def _note(node: Node) -> str:
+    if not node["configured"] and node["kind"] == "Queue":
+        return "deleted, still in use"
+    return str(node["inactive"] or ("" if node["stopPolicy"] == "None" else f"stopped ({node['stopPolicy']})"))
+
+
 def _cell(cell: Mapping[str, Any] | None) -> list[object]:
     if cell is None:
         return [""] * 8
-    names = ("used", "nominal", "borrowed", "lent", "draining", "waiting")
+    names = [name.lower() for name in NUMBERS]
     amounts = [human.amount(cell["resource"], cell[name]) if cell[name] or name in names[:2] else "" for name in names]
     return [cell["flavor"], human.resource_name(cell["resource"]), *amounts]
 
 
-def show_workloads(client: Client, query: Mapping[str, Any], limit: int, form: Format) -> None:
+def workloads(client: Client, query: Mapping[str, Any], limit: int) -> View:
     """A line for each workload, newest first."""
     page_size = min(limit, 1000) if limit else 1000
-    items = list(client.listed(operations.workloads(**query, limit=page_size), limit))
-    if form is not Format.TABLE:
-        print_data({"items": items}, form)
-        return
-    now = datetime.now(UTC)
-    rows = (
-        [
-            f"{item['namespace']}/{item['name']}",
-            item["kind"],
-            item["path"] or item["localQueue"],
-            item["priority"],
-            item["state"],
-            human.age(datetime.fromisoformat(item["created"]), now),
-            item["message"] or item["reason"],
+
+    def read() -> Node:
+        items = list(client.listed(operations.workloads(**query, limit=page_size), limit))
+        return {"items": items}
+
+    def table(data: Node) -> Table:
+        now = datetime.now(UTC)
+        rows = [
+            [
+                f"{item['namespace']}/{item['name']}",
+                item["kind"],
+                item["path"] or item["localQueue"],
+                item["priority"],
+                item["state"],
+                human.age(datetime.fromisoformat(item["created"]), now),
+                item["message"] or item["reason"],
+            ]
+            for item in data["items"]
         ]
-        for item in items
+        columns = ("WORKLOAD", "KIND", "QUEUE", "PRIORITY", "STATE", "AGE", "WHY")
+        return Table(columns, rows, ("PRIORITY", "AGE"), "WHY", "" if rows else _none(client, query))
+
+    return View(read, table, name=lambda item: f"{item['namespace']}/{item['name']}")
+
+
+def _none(client: Client, query: Mapping[str, Any]) -> str:
+    """That there is none; and where a queue is named that is not there, the nearest one."""
+    for kind in ("queue", "cohort"):
+        name = query[kind]
+        known = [*client.node_names(kind.title())] if name else []
+        if name and name not in known and name.rpartition("/")[2] not in known:
+            return f"no workload matches: there is no {kind} {name!r}{client.nearest(name, known)}"
+    return "no workload matches"
+
+
+def usage(client: Client, name: str) -> View:
+    """A line for each flavor and resource of a queue or cohort; without a name of everything together."""
+    columns = ("FLAVOR", "RESOURCE", *NUMBERS, "OWN", "MAY BORROW", "MAY LEND")
+
+    def limit(cell: Node, key: str) -> str:
+        amount = cell.get(key)
+        return "" if amount is None else human.amount(cell["resource"], amount)
+
+    def rows(node: Node) -> list[list[object]]:
+        return [
+            [
+                *_cell(cell),
+                human.amount(cell["resource"], cell["own"]),
+                limit(cell, "borrowingLimit"),
+                limit(cell, "lendingLimit"),
+            ]
+            for cell in node["cells"]
+        ]
+
+    def table(node: Node) -> Table:
+        empty = "" if node["cells"] else f"{node['path'] or 'the cluster'} has no quota"
+        return Table(columns, rows(node), columns[2:], "RESOURCE", empty)
+
+    return one(lambda: _usage(client, name), table, lambda node: node["path"])
+
+
+def _usage(client: Client, name: str) -> Node:
+    if not name:
+        return {"path": "", "cells": _sum(client.tree()["items"])}
+    return client.cohort_usage(name) if client.kind_of(name) == "Cohort" else client.queue_usage(name)
+
+
+def _sum(nodes: Iterable[Node]) -> list[dict[str, Any]]:
+    """Cells of several nodes together; limits are those of none."""
+    cells: dict[tuple[str, str], dict[str, Any]] = {}
+    for node in nodes:
+        for cell in node["cells"]:
+            key = (cell["flavor"], cell["resource"])
+            known = cells.setdefault(key, {"flavor": key[0], "resource": key[1]})
+            for amount in (*(each.lower() for each in NUMBERS), "own"):
+                known[amount] = known.get(amount, 0) + cell[amount]
+    return list(cells.values())
+
+
+def history(client: Client, namespace: str, name: str, kind: str) -> View:
+    """What a job was given and what people did to it, in the order of time."""
+
+    def shown(data: Node) -> Table:
+        rows = sorted([*_admissions(data["admissions"]), *_actions(data["actions"])], key=lambda row: str(row[0]))
+        rows = [[human.moment(datetime.fromisoformat(str(row[0]))), *row[1:]] for row in rows]
+        return Table(("TIME", "WHO", "WHAT", "WHY"), rows, (), "WHY", "" if rows else "nothing has become of it yet")
+
+    return one(lambda: client.history(namespace, name, kind=kind), shown)
+
+
+def _admissions(entries: Iterable[Node]) -> Iterator[list[object]]:
+    for entry in entries:
+        yield [entry["admitted"], "", f"admitted to {entry['queue']}", ""]
+        if entry["started"]:
+            yield [entry["started"], "", "started", ""]
+        if entry["evicted"]:
+            yield [entry["evicted"], "", f"evicted ({entry['underlyingCause'] or entry['cause']})", entry["message"]]
+        if entry["ended"]:
+            yield [
+                entry["ended"],
+                "",
+                "pods are gone" if entry["evicted"] else "ended",
+                "" if entry["evicted"] else entry["cause"],
+            ]
+
+
+def _actions(entries: Iterable[Node]) -> Iterator[list[object]]:
+    for entry in entries:
+        yield [entry["at"], entry["who"], entry["action"], entry["reason"]]
+
+
+def explanation(client: Client, namespace: str, name: str, kind: str) -> View:
+    """Why a job waits."""
+    from queue_manager.cli.explanation import explanation_lines
+
+    workload: dict[str, Any] = {}
+
+    def read() -> Any:
+        workload.update(client.workload(namespace, name, kind=kind))
+        return client.explanation(namespace, name, kind=kind)
+
+    return one(
+        read,
+        lambda found: Text(list(explanation_lines(workload, found, datetime.now(UTC)))),
+        lambda _: f"{namespace}/{name}",
     )
-    columns = ("WORKLOAD", "KIND", "QUEUE", "PRIORITY", "STATE", "AGE", "WHY")
-    print_table(columns, rows, right=("PRIORITY", "AGE"), give_way="WHY")
-    if not items:
-        print("no workload matches", file=sys.stderr)
-
-
-def job_name(workload: str) -> tuple[str, str]:
-    """Namespace and name of `namespace/name`."""
-    namespace, slash, name = workload.partition("/")
-    if not slash or not namespace or not name or "/" in name or {namespace, name} & {".", ".."}:
-        raise CommandError(f"{workload!r} is not the name of a workload", "write it like namespace/name")
-    return namespace, name
-
-
-def show_explanation(client: Client, workload: str, kind: str, form: Format) -> None:
-    """Why a workload waits, in words and numbers."""
-    namespace, name = job_name(workload)
-    found = client.workload(namespace, name, kind=kind)
-    explanation = client.explanation(namespace, name, kind=kind)
-    if form is not Format.TABLE:
-        print_data(explanation, form)
-        return
-    for line in explanation_lines(found, explanation, datetime.now(UTC)):
-        print(clean(line).rstrip())
-
-
-def explanation_lines(found: Node, explanation: Node, now: datetime) -> Iterator[str]:
-    """The answer to "why is my job waiting", line by line."""
-    since = human.age(datetime.fromisoformat(explanation["since"]), now)
-    queue = found["path"] or f"{found['localQueue']} (not known)"
-    yield f"{found['kind']} {found['namespace']}/{found['name']}: {found['state']}, created {since} ago"
-    position = f", position {explanation['position']}" if explanation["position"] else ""
-    yield f"queue {queue}{position}, priority {found['priority']}"
-    if explanation["message"] or explanation["reason"]:
-        yield f"{explanation['message'] or explanation['reason']}"
-    if explanation["estimatedStart"]:
-        yield f"estimated start: {explanation['estimatedStart']}"
-    if explanation["blockers"]:
-        yield ""
-        yield "in the way:"
-    for number, blocker in enumerate(explanation["blockers"], 1):
-        yield from _blocker_lines(number, blocker)
-
-
-def _blocker_lines(number: int, blocker: Node) -> Iterator[str]:
-    where = " ".join(part for part in (blocker["node"], blocker["flavor"], blocker["resource"]) if part)
-    message = blocker["message"] or blocker["type"]
-    yield f"{number:>3}. {message}"
-    if where or blocker["requested"] or blocker["missing"]:
-        resource = blocker["resource"]
-        amounts = ", ".join(
-            f"{name} {human.amount(resource, blocker[name]) if resource else blocker[name]}"
-            for name in ("requested", "available", "missing")
-        )
-        yield f"     {blocker['type']} at {where or 'the cluster'}: {amounts}"
-    if blocker["holders"]:
-        yield f"     held by {', '.join(blocker['holders'])}"

@@ -74,12 +74,15 @@ class AsyncClient(operations.Operations):
         """JSON of any path, for what has no method of its own."""
         return await self.send(get(path, query))
 
-    async def events(self, query: Query = operations.NO_QUERY, *, after: str = "") -> AsyncIterator[Event]:
-        """What happens, for ever: after a break it goes on where it was. `after` is the id of the last event known."""
+    async def events(
+        self, query: Query = operations.NO_QUERY, *, after: str = "", opened: Callable[[], None] | None = None
+    ) -> AsyncIterator[Event]:
+        """What happens, for ever: after a break it goes on where it was. `after` is the id of the last event known,
+        `opened` is called whenever the server has begun to tell."""
         call, reader, failures = get(operations.EVENTS, query), EventReader(after), 0
         while True:
             try:
-                async for event in self._stream(call, reader):
+                async for event in self._stream(call, reader, opened):
                     failures = 0
                     yield event
                 error: ClientError | None = None
@@ -117,7 +120,9 @@ class AsyncClient(operations.Operations):
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             self.connection.failed(error)
 
-    async def _stream(self, call: Call[Any], reader: EventReader) -> AsyncIterator[Event]:
+    async def _stream(
+        self, call: Call[Any], reader: EventReader, opened: Callable[[], None] | None
+    ) -> AsyncIterator[Event]:
         reader.begin()
         arguments = self.connection.stream_arguments(call, reader.last_id)
         try:
@@ -125,6 +130,8 @@ class AsyncClient(operations.Operations):
                 if not response.is_success:
                     await response.aread()
                 self.connection.streams(response)
+                if opened is not None:
+                    opened()
                 async for chunk in response.aiter_bytes():
                     for event in reader.feed(chunk):
                         yield event

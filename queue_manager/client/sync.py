@@ -63,12 +63,15 @@ class Client(operations.Operations):
         """JSON of any path, for what has no method of its own."""
         return self.send(get(path, query))
 
-    def events(self, query: Query = operations.NO_QUERY, *, after: str = "") -> Iterator[Event]:
-        """What happens, for ever: after a break it goes on where it was. `after` is the id of the last event known."""
+    def events(
+        self, query: Query = operations.NO_QUERY, *, after: str = "", opened: Callable[[], None] | None = None
+    ) -> Iterator[Event]:
+        """What happens, for ever: after a break it goes on where it was. `after` is the id of the last event known,
+        `opened` is called whenever the server has begun to tell."""
         call, reader, failures = get(operations.EVENTS, query), EventReader(after), 0
         while True:
             try:
-                for event in self._stream(call, reader):
+                for event in self._stream(call, reader, opened):
                     failures = 0
                     yield event
                 error: ClientError | None = None
@@ -118,7 +121,7 @@ class Client(operations.Operations):
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             self.connection.failed(error)
 
-    def _stream(self, call: Call[Any], reader: EventReader) -> Iterator[Event]:
+    def _stream(self, call: Call[Any], reader: EventReader, opened: Callable[[], None] | None) -> Iterator[Event]:
         reader.begin()
         arguments = self.connection.stream_arguments(call, reader.last_id)
         try:
@@ -126,6 +129,8 @@ class Client(operations.Operations):
                 if not response.is_success:
                     response.read()
                 self.connection.streams(response)
+                if opened is not None:
+                    opened()
                 for chunk in response.iter_bytes():
                     yield from reader.feed(chunk)
         except (httpx2.TransportError, httpx2.InvalidURL) as error:

@@ -25,6 +25,14 @@ def _logs_as_before() -> Iterator[None]:
     structlog.reset_defaults()
 
 
+@pytest.fixture(autouse=True)
+def _nobodys_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whoever runs the tests may have profiles and variables of their own."""
+    for name in ("QM_SERVER", "QM_TOKEN", "QM_PROFILE", "QM_DATABASE", "KUBECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+
+
 @pytest.fixture
 def server(store: Store) -> Iterator[str]:
     """URL of a server over an empty database."""

@@ -31,8 +31,6 @@ Run = Callable[..., Result]
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Runs a command in this process; its CommandError is in `result.exception`."""
-    monkeypatch.delenv("QM_SERVER", raising=False)
-    monkeypatch.delenv("QM_DATABASE", raising=False)
 
     def run(*arguments: str, server: str = "", stdin: str | bytes = "") -> Result:
         chosen = ["--server", server] if server else []
@@ -122,7 +120,10 @@ def test_workloads(run: Run, company: str):
 
 
 def test_no_workload_at_all_is_said(run: Run, company: str):
-    assert run("workloads", "--queue", "nlpp", server=company).stderr == "no workload matches\n"
+    assert run("workloads", "--queue", "nlpp", server=company).stderr == (
+        "no workload matches: there is no queue 'nlpp'; did you mean 'nlp'?\n"
+    )
+    assert run("workloads", "--queue", "nlp", "--text", "x-", server=company).stderr == "no workload matches\n"
 
 
 def test_workloads_as_yaml_with_a_limit(run: Run, company: str):

@@ -17,9 +17,11 @@ from prometheus_client import CollectorRegistry
 from starlette.testclient import TestClient
 import queue_manager.cli.up
 from api.app import create_app
+from queue_manager.store.database import make_engine
 from queue_manager.store.store import Store
 
-client = TestClient(create_app(Store(None), registry=CollectorRegistry(), not_ready=lambda: "wait"),
+store = Store(make_engine("postgresql://127.0.0.1:9/none"))
+client = TestClient(create_app(store, registry=CollectorRegistry(), not_ready=lambda: "wait"),
                     base_url="http://localhost", raise_server_exceptions=False)
 assert client.get("/readyz").json()["detail"] == "wait", client.get("/readyz").text
 assert client.get("/static/page.css").status_code == 200

@@ -1,0 +1,111 @@
+"""Commands of every day: what is there, why it waits, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from queue_manager.cli import complete
+from queue_manager.cli.commanding import Job, command
+from queue_manager.cli.output import Format
+from queue_manager.cli.parameters import Output, Watch, Why
+
+if TYPE_CHECKING:
+    from queue_manager.cli.client import Client
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    for function in (queues, workloads, usage, explain, history, hold, release):
+        command(app)(function)
+
+
+def queues(client: Client, output: Output = Format.TABLE, watch: Watch = False) -> None:
+    """Show the queue tree with quotas and use."""
+    from queue_manager.cli import views
+    from queue_manager.cli.watch import present
+
+    present(client, views.queues(client), output, watch)
+
+
+def workloads(
+    client: Client,
+    queue: Annotated[
+        str, typer.Option(help="Name or path of a queue.", show_default=False, autocompletion=complete.queues)
+    ] = "",
+    cohort: Annotated[
+        str,
+        typer.Option(
+            help="Name or path of a cohort: all queues below.", show_default=False, autocompletion=complete.cohorts
+        ),
+    ] = "",
+    state: Annotated[
+        list[str] | None,
+        typer.Option(help="waiting, running ...; repeatable.", show_default=False, autocompletion=complete.states),
+    ] = None,
+    user: Annotated[str, typer.Option(help="Who submitted it.", show_default=False)] = "",
+    kind: Annotated[str, typer.Option(help="TrainJob, JobSet or Job.", show_default=False)] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace.", show_default=False)] = "",
+    text: Annotated[str, typer.Option(help="Part of the name.", show_default=False)] = "",
+    limit: Annotated[int, typer.Option(min=0, help="At most so many; 0 for all.")] = 100,
+    output: Output = Format.TABLE,
+    watch: Watch = False,
+) -> None:
+    """List workloads with their state and why they wait."""
+    from queue_manager.cli import views
+    from queue_manager.cli.watch import present
+
+    query = {"queue": queue, "cohort": cohort, "state": state or [], "user": user, "kind": kind}
+    view = views.workloads(client, {**query, "namespace": namespace, "text": text}, limit)
+    present(client, view, output, watch)
+
+
+def usage(
+    client: Client,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="[QUEUE|COHORT]", help="By name or path; all together without.", autocompletion=complete.nodes
+        ),
+    ] = "",
+    output: Output = Format.TABLE,
+    watch: Watch = False,
+) -> None:
+    """Show what a queue or cohort uses, borrows and lends, and its limits."""
+    from queue_manager.cli import views
+    from queue_manager.cli.watch import present
+
+    present(client, views.usage(client, name), output, watch)
+
+
+def explain(client: Client, job: Job, output: Output = Format.TABLE, watch: Watch = False) -> None:
+    """Tell why a job waits: what is short, who holds it, and what would let it start."""
+    from queue_manager.cli import views
+    from queue_manager.cli.watch import present
+
+    with client.naming(job):
+        present(client, views.explanation(client, job.namespace, job.name, job.kind), output, watch)
+
+
+def history(client: Client, job: Job, output: Output = Format.TABLE) -> None:
+    """Tell what a job was given, how that ended, and what people did to it."""
+    from queue_manager.cli import views
+    from queue_manager.cli.watch import present
+
+    with client.naming(job):
+        present(client, views.history(client, job.namespace, job.name, job.kind), output)
+
+
+def hold(client: Client, job: Job, reason: Why, output: Output = Format.TABLE) -> None:
+    """Take a job out of its queue, or stop it, until it is released."""
+    from queue_manager.cli.actions import act
+
+    act(client, "hold", job, output, reason=reason)
+
+
+def release(client: Client, job: Job, reason: Why, output: Output = Format.TABLE) -> None:
+    """Let a job queue again that is held, deactivated or backing off."""
+    from queue_manager.cli.actions import act
+
+    act(client, "release", job, output, reason=reason)
