@@ -102,6 +102,9 @@ DECISIONS: Mapping[Route, Need] = {
     ("PUT", f"{_WORKLOAD}/checks/{{check}}"): ACT_ON_WORKLOAD,
     ("POST", f"{_WORKLOAD}/hold"): ACT_ON_WORKLOAD,
     ("POST", f"{_WORKLOAD}/release"): ACT_ON_WORKLOAD,
+    ("POST", f"{_WORKLOAD}/move"): ACT_ON_WORKLOAD,
+    ("POST", f"{_WORKLOAD}/reprioritise"): ACT_ON_WORKLOAD,
+    ("POST", f"{_WORKLOAD}/evict"): ACT_ON_WORKLOAD,
 }
 
 

@@ -10,26 +10,61 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from queue_manager.config.problem import nearest_or_list
+from queue_manager.store.instructions import object_name
 from queue_manager.store.records import Instruction, Wish, WorkloadRow
+from queue_manager.store.targets import NoTargetError, target_of
 from queue_manager.store.wishes import answered, refusal
 
 from ..context import Context
 from ..problems import ProblemError, not_found
-from .schemas import Check, CheckAnswer
+from .schemas import Check, CheckAnswer, EvictRequest, MoveRequest, ReprioritiseRequest
 from .service import list_checks
 
+NOTHING: Mapping[str, Any] = {}
 FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 0.25
 """Seconds between two looks whether the leader has done it: doubled each time."""
 
 
-def act(context: Context, row: WorkloadRow, wish: Wish, reason: str) -> tuple[WorkloadRow, bool]:
-    """Notes a wish; the workload afterwards and whether it was carried out. 409 where it makes no sense."""
+def act(
+    context: Context, row: WorkloadRow, wish: Wish, reason: str, arguments: Mapping[str, Any] = NOTHING
+) -> tuple[WorkloadRow, bool]:
+    """Notes a wish; the workload afterwards and whether it was carried out. 409 where it makes no sense, or the leader
+    refuses it."""
     why_not = refusal(row, wish, context.now())
     if why_not:
         raise ProblemError(409, f"Nothing to {wish.value}", f"{row.namespace}/{row.name}: {why_not}")
-    done = _instruct(context, row, wish, {}, reason)
+    done = _instruct(context, row, wish, arguments, reason)
     return _again(context, row), done
+
+
+def move(context: Context, row: WorkloadRow, request: MoveRequest) -> tuple[WorkloadRow, bool]:
+    """Moves it to another queue; 422 where nothing of that name is a queue for it."""
+    try:
+        target_of(context.configuration().compiled, row.namespace, request.queue)
+    except NoTargetError as problem:
+        raise _bad_field("queue", str(problem)) from None
+    return act(context, row, Wish.MOVE, request.reason, {"queue": request.queue, "force": request.force})
+
+
+def reprioritise(context: Context, row: WorkloadRow, request: ReprioritiseRequest) -> tuple[WorkloadRow, bool]:
+    """Gives it another priority class; 422 where there is none of that name."""
+    name, known = request.priority_class, context.configuration().compiled.priority_classes
+    if name not in known:
+        hint = nearest_or_list(name, known, "priority class")
+        raise _bad_field("priorityClass", f"there is no priority class {name!r}; {hint}")
+    return act(context, row, Wish.REPRIORITISE, request.reason, {"priorityClass": name})
+
+
+def evict(context: Context, row: WorkloadRow, request: EvictRequest) -> tuple[WorkloadRow, bool]:
+    """Stops it; it queues again."""
+    return act(context, row, Wish.EVICT, request.reason, {"requeueAfter": request.requeue_after})
+
+
+def _bad_field(field: str, message: str) -> ProblemError:
+    errors = [{"field": f"body.{field}", "message": message}]
+    return ProblemError(422, "Request is not valid", message, errors=errors)
 
 
 def get_checks(context: Context, row: WorkloadRow) -> list[Check]:
@@ -104,4 +139,6 @@ def _instruct(context: Context, row: WorkloadRow, wish: Wish, arguments: Mapping
             return False
         time.sleep(min(pause, left))
         pause = min(2 * pause, LONGEST_PAUSE)
+    if why_not := context.store.refusal_of(object_name(row.namespace, row.name), id_):
+        raise ProblemError(409, f"Refused to {wish.value}", f"{row.namespace}/{row.name}: {why_not}")
     return True

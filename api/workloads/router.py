@@ -6,16 +6,30 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 
-from queue_manager.store.records import State, Wish
+from queue_manager.store.records import State, Wish, WorkloadRow
 
 from ..context import Ctx
 from ..paging import Cursor, Limit, Page
 from . import actions, service
-from .schemas import ActionRequest, Check, CheckAnswer, Explanation, History, Workload
+from .schemas import (
+    ActionRequest,
+    Check,
+    CheckAnswer,
+    EvictRequest,
+    Explanation,
+    History,
+    MoveRequest,
+    ReprioritiseRequest,
+    Workload,
+)
 
 router = APIRouter(prefix="/workloads", tags=["workloads"])
 
 NOTED: dict[int | str, dict[str, Any]] = {202: {"description": "Noted; the leader has yet to carry it out"}}
+REFUSED: dict[int | str, dict[str, Any]] = {
+    **NOTED,
+    409: {"description": "Refused, with the reason: it makes no sense now, or it is not possible"},
+}
 Word = Annotated[str, Query(max_length=600)]
 Kind = Annotated[str, Query(max_length=100, description="When jobs of several kinds have this name")]
 
@@ -80,7 +94,7 @@ def put_check(
     return found
 
 
-@router.post("/{namespace}/{name}/hold", responses=NOTED)
+@router.post("/{namespace}/{name}/hold", responses=REFUSED)
 def hold(
     context: Ctx, namespace: str, name: str, request: ActionRequest, response: Response, kind: Kind = ""
 ) -> Workload:
@@ -88,7 +102,7 @@ def hold(
     return _act(context, namespace, name, kind, Wish.HOLD, request, response)
 
 
-@router.post("/{namespace}/{name}/release", responses=NOTED)
+@router.post("/{namespace}/{name}/release", responses=REFUSED)
 def release(
     context: Ctx, namespace: str, name: str, request: ActionRequest, response: Response, kind: Kind = ""
 ) -> Workload:
@@ -96,9 +110,40 @@ def release(
     return _act(context, namespace, name, kind, Wish.RELEASE, request, response)
 
 
+@router.post("/{namespace}/{name}/move", responses=REFUSED)
+def move(
+    context: Ctx, namespace: str, name: str, request: MoveRequest, response: Response, kind: Kind = ""
+) -> Workload:
+    """Puts it into another queue. One that runs goes on running and is charged there from now on."""
+    found = actions.move(context, service.get_row(context, namespace, name, kind), request)
+    return _answer(context, response, *found)
+
+
+@router.post("/{namespace}/{name}/reprioritise", responses=REFUSED)
+def reprioritise(
+    context: Ctx, namespace: str, name: str, request: ReprioritiseRequest, response: Response, kind: Kind = ""
+) -> Workload:
+    """Gives it another priority class; one that runs goes on running."""
+    found = actions.reprioritise(context, service.get_row(context, namespace, name, kind), request)
+    return _answer(context, response, *found)
+
+
+@router.post("/{namespace}/{name}/evict", responses=REFUSED)
+def evict(
+    context: Ctx, namespace: str, name: str, request: EvictRequest, response: Response, kind: Kind = ""
+) -> Workload:
+    """Stops it; it queues again with its old place in time, at once or after a pause."""
+    found = actions.evict(context, service.get_row(context, namespace, name, kind), request)
+    return _answer(context, response, *found)
+
+
 def _act(
     context: Ctx, namespace: str, name: str, kind: str, wish: Wish, request: ActionRequest, response: Response
 ) -> Workload:
-    row, done = actions.act(context, service.get_row(context, namespace, name, kind), wish, request.reason)
+    found = actions.act(context, service.get_row(context, namespace, name, kind), wish, request.reason)
+    return _answer(context, response, *found)
+
+
+def _answer(context: Ctx, response: Response, row: WorkloadRow, done: bool) -> Workload:
     response.status_code = 200 if done else 202
     return service.show(context, row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import ConfigDict, Field, StrictBool, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
 
 from queue_manager.config.durations import parse_duration
@@ -66,6 +66,19 @@ class Check(ApiModel):
     requeue_after: int | None = None
 
 
+def pause(value: object) -> int | None:
+    """Seconds of a pause. Before the types are looked at: they would take true for 1, and name each type as a field of
+    its own."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("must be a whole number of seconds, or a duration such as 5m")
+    seconds = parse_duration(value) // 1_000_000 if isinstance(value, str) else value
+    if not 0 <= seconds <= 366 * 86400:
+        raise ValueError("must be from 0 seconds to a year")
+    return seconds
+
+
 class CheckAnswer(ApiModel):
     """The answer of a check. `requeueAfter`, only with Retry: seconds, or a duration such as 5m; without it the pause
     grows with each Retry, as the settings of the backoff say."""
@@ -76,19 +89,12 @@ class CheckAnswer(ApiModel):
     message: StorableText = Field(default="", max_length=2000)
     requeue_after: int | str | None = None
 
-    # Before the types are looked at: they would take true for 1, and name each type as a field of its own.
     @field_validator("requeue_after", mode="before")
     @classmethod
     def _seconds(cls, value: object, info: ValidationInfo) -> int | None:
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            raise ValueError("must be a whole number of seconds, or a duration such as 5m")
-        if info.data.get("state") != "Retry":
+        seconds = pause(value)
+        if seconds is not None and info.data.get("state") != "Retry":
             raise ValueError("has a meaning with state Retry only")
-        seconds = parse_duration(value) // 1_000_000 if isinstance(value, str) else value
-        if not 0 <= seconds <= 366 * 86400:
-            raise ValueError("must be from 0 seconds to a year")
         return seconds
 
 
@@ -98,6 +104,31 @@ class ActionRequest(ApiModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
 
     reason: Reason = Field(min_length=1, max_length=2000)
+
+
+class MoveRequest(ActionRequest):
+    """`queue`: a local queue of the job's namespace, or a queue by name or path. `force`: also where it would be over a
+    limit."""
+
+    queue: StorableText = Field(min_length=1, max_length=600)
+    force: StrictBool = False
+
+
+class ReprioritiseRequest(ActionRequest):
+    """`priorityClass`: the name of one of the configuration."""
+
+    priority_class: StorableText = Field(min_length=1, max_length=253)
+
+
+class EvictRequest(ActionRequest):
+    """`requeueAfter`: how long it stays out of its queue, in seconds or as a duration such as 10m."""
+
+    requeue_after: int | str | None = None
+
+    @field_validator("requeue_after", mode="before")
+    @classmethod
+    def _seconds(cls, value: object) -> int | None:
+        return pause(value)
 
 
 class Requeue(ApiModel):

@@ -19,6 +19,8 @@ def act(client: Client, action: str, job: Job, form: Format, **body: Any) -> Non
         print_data(found, form, [str(job)])
         return
     state = found["state"] if not found["afterDrain"] else f"{found['state']}, then {found['afterDrain']}"
-    print(f"{found['kind']} {clean(job)}: {state}")
+    where = f" in queue {found['queue']}" if found["queue"] else ""
+    rank = f", priority class {found['priorityClass']}" if found["priorityClass"] else ""
+    print(clean(f"{found['kind']} {job}: {state}{where}{rank}"))
     if found["message"]:
         print(clean(found["message"]), file=sys.stderr)

@@ -8,7 +8,13 @@ from typing import Annotated, NoReturn
 import typer
 from typer._completion_classes import completion_init
 
-from queue_manager.cli import completion_commands, configuration_commands, daily_commands, profile_commands
+from queue_manager.cli import (
+    action_commands,
+    completion_commands,
+    configuration_commands,
+    daily_commands,
+    profile_commands,
+)
 from queue_manager.cli.errors import CommandError
 from queue_manager.cli.options import (
     ApiOptions,
@@ -128,6 +134,7 @@ configuration_commands.register(app)
 
 
 daily_commands.register(app)
+action_commands.register(app)
 completion_commands.register(app)
 app.add_typer(profile_commands.app, name="profile")
 

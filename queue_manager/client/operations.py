@@ -130,6 +130,28 @@ def release(namespace: str, name: str, *, reason: str, kind: str = "") -> Call[t
     return action(namespace, name, "release", kind=kind, reason=reason)
 
 
+def move(
+    namespace: str, name: str, queue: str, *, reason: str, force: bool = False, kind: str = ""
+) -> Call[types.Workload]:
+    """Puts it into another queue: a local queue of its namespace, or a queue by name or path."""
+    return action(namespace, name, "move", kind=kind, reason=reason, queue=queue, force=force)
+
+
+def reprioritise(
+    namespace: str, name: str, priority_class: str, *, reason: str, kind: str = ""
+) -> Call[types.Workload]:
+    """Gives it another priority class."""
+    return action(namespace, name, "reprioritise", kind=kind, reason=reason, priorityClass=priority_class)
+
+
+def evict(
+    namespace: str, name: str, *, reason: str, requeue_after: int | str | None = None, kind: str = ""
+) -> Call[types.Workload]:
+    """Stops it; it queues again, after a pause (seconds, or a duration such as 10m) if one is given."""
+    more = {"requeueAfter": requeue_after} if requeue_after is not None else {}
+    return action(namespace, name, "evict", kind=kind, reason=reason, **more)
+
+
 # ---- usage
 
 
@@ -253,6 +275,9 @@ class Operations:
     action = Operation(action)
     hold = Operation(hold)
     release = Operation(release)
+    move = Operation(move)
+    reprioritise = Operation(reprioritise)
+    evict = Operation(evict)
     tree = Operation(tree)
     queue_usage = Operation(queue_usage)
     cohort_usage = Operation(cohort_usage)

@@ -33,7 +33,7 @@ _REFUSAL = text(
     "SELECT reason FROM audit WHERE object = :object AND action = :action "
     "AND after = jsonb_build_object('instruction', CAST(:id AS bigint)) ORDER BY id DESC LIMIT 1"
 )
-_STATE = text("SELECT state, namespace, name, kind FROM workloads WHERE uid = :uid")
+_STATE = text("SELECT state, namespace, name, kind, queue, priority_class FROM workloads WHERE uid = :uid")
 
 
 def add(
@@ -59,7 +59,13 @@ def add(
         who=who,
         action=wish.value,
         object=object_name(found.namespace, found.name),
-        before={"state": State(found.state).value, "kind": found.kind, "uid": uid},
+        before={
+            "state": State(found.state).value,
+            "kind": found.kind,
+            "uid": uid,
+            "queue": found.queue,
+            "priorityClass": found.priority_class,
+        },
         after=dict(arguments) or None,
         source=source,
         reason=reason,

@@ -54,6 +54,7 @@ GIVEN: dict[str, Any] = {
     "patch": {},
     "document": {"apiVersion": "v1", "kind": "Queue", "metadata": {"name": "n"}, "spec": {}},
     "requeue_after": 5,
+    "force": True,
 }
 """Values of parameters that are no plain text."""
 

@@ -38,7 +38,8 @@ def test_an_instruction_is_noted_with_its_audit_line(store: Store) -> None:
     assert store.pending_instructions("other") == []
     [line] = store.audit_entries(object="workload/team/job-uid-1")
     assert (line.who, line.action, line.reason, line.source) == ("eve", "check", "because", "test")
-    assert line.before == {"state": "waiting", "kind": "TrainJob", "uid": "uid-1"}
+    before = {"state": "waiting", "kind": "TrainJob", "uid": "uid-1", "queue": "research", "priorityClass": ""}
+    assert line.before == before
     assert line.after == {"check": "dataset", "state": "Ready"}
 
 
