@@ -83,6 +83,7 @@ class Reconciler:
         self._disruptions = Disruptions(picture)
         self._node_failures = NodeFailures(picture)
         self._moves = Moves(picture, self._resizing)
+        self._outvoted: dict[str, str] = {}
         self._picture = picture
         self._executors = executors
         self._clock = clock
@@ -207,18 +208,22 @@ class Reconciler:
         """Notes the labels that are written by now, and tells of those that do not count while it is admitted."""
         if (fresh := settled(row, obj, kind)) is not row:
             return Change(row=fresh)
-        if row.state not in (*STARTED, State.RESERVED):
-            return None
-        words = outvoted(row, obj, kind, self._picture.view)
-        before, _, told = row.message.partition(OUTVOTED)
-        if told == words:
-            return None
-        message = " ".join(filter(None, (before.rstrip(), OUTVOTED + words if words else "")))
-        fresh = replace(row, message=message)
-        outbox = [annotate(fresh)]
+        admitted = row.state in (*STARTED, State.RESERVED)
+        words = outvoted(row, obj, kind, self._picture.view) if admitted else ""
+        known = self._outvoted.pop(row.uid, "")
         if words:
-            outbox.append(event(fresh, LABEL_NOT_FOLLOWED, words, warning=True))
-        return Change(row=fresh, outbox=tuple(outbox))
+            self._outvoted[row.uid] = words
+        if not admitted:
+            return None
+        message = OUTVOTED + words if words else ""
+        # In the message of a row everything else goes before it.
+        speaks = not row.message or row.message.startswith(OUTVOTED)
+        fresh = replace(row, message=message) if speaks else row
+        is_news = bool(words) and words != known and row.message != message
+        outbox = [annotate(fresh)] if fresh != row else []
+        if is_news:
+            outbox.append(event(fresh, LABEL_NOT_FOLLOWED, message, warning=True))
+        return Change(row=fresh, outbox=tuple(outbox)) if outbox else None
 
     def _changed_while_reserved(self, row: WorkloadRow, obj: Object, kind: Kind, facts: Facts) -> Change | None:
         """Its quota was reserved for what it asked for then: it queues again for what it asks for now."""
@@ -401,5 +406,6 @@ class Reconciler:
     def forget(self, uid: str) -> None:
         """The row is gone."""
         self.instructions.forget(uid)
+        self._outvoted.pop(uid, None)
         self._node_failures.forget(uid)
         self.reports.forget(uid)
