@@ -15,8 +15,8 @@ from queue_manager.store import records
 from queue_manager.store.audits import AuditEntry
 from queue_manager.store.deadlines import STARTED, must_end_by, needed_checks, open_checks, ready_by, run_time
 from queue_manager.store.instructions import object_name
+from queue_manager.store.listing import BadCursor
 from queue_manager.store.records import ENDED, CheckState, State, WorkloadFilter, WorkloadRow
-from queue_manager.store.workloads import BadCursor
 
 from ..context import Context
 from ..paging import Page

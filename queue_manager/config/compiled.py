@@ -17,6 +17,7 @@ from queue_manager.engine.resources import ResourceRules, Transformation
 from queue_manager.engine.workload import Requirement, Taint, Toleration
 
 MINUTE = 60_000_000
+DAY = 24 * 60 * MINUTE
 Object = TypeVar("Object", bound=models.ConfigObject)
 
 
@@ -37,7 +38,7 @@ class Settings:
 
     `ready_timeout` 0 means that readiness is not watched; `backoff_limit` None means that it is tried for ever.
     `deactivate_without_nodes`: who gets no other nodes in time is given up, not queued again. `pod_priority` is Warn,
-    Normalize or Ignore, `pod_priority_class` what pods are normalised to.
+    Normalize or Ignore, `pod_priority_class` what pods are normalised to. `keep_` is how long the past is kept.
     """
 
     ready_timeout: int = 30 * MINUTE
@@ -57,6 +58,11 @@ class Settings:
     kueue_labels: str = "auto"
     user_may_override: frozenset[str] = frozenset()
     trusted_submitters: frozenset[str] = frozenset()
+    keep_workloads: int = 400 * DAY
+    keep_usage: int = 1200 * DAY
+    keep_events: int = DAY
+    requests_per_second: int = 100
+    request_burst: int = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,4 +368,9 @@ def _settings(spec: models.SettingsSpec) -> Settings:
         kueue_labels=spec.kueue_labels,
         user_may_override=frozenset(spec.user_may_override),
         trusted_submitters=frozenset(spec.trusted_submitters),
+        keep_workloads=parse_duration(spec.retention.workloads),
+        keep_usage=parse_duration(spec.retention.usage),
+        keep_events=parse_duration(spec.retention.events),
+        requests_per_second=spec.rate_limit.requests_per_second,
+        request_burst=spec.rate_limit.burst,
     )

@@ -388,6 +388,23 @@ class PodPriority(Model):
     class_name: Text = ""
 
 
+class Retention(Model):
+    """How long the past is kept: workloads after their end, intervals of the usage ledger after theirs (both are
+    forgotten by whole months), and changes for readers of the event stream that have to catch up."""
+
+    workloads: Duration = "400d"
+    usage: Duration = "1200d"
+    events: Duration = "24h"
+
+
+class RateLimit(Model):
+    """Of requests to the API: each token (without one: each client address) may send `requestsPerSecond`, and after a
+    pause `burst` at once."""
+
+    requests_per_second: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    burst: Annotated[int, Field(ge=1, le=1_000_000)] = 200
+
+
 class SettingsSpec(Model):
     """`trustedSubmitters` are users (controllers) that may name another user for a job they create."""
 
@@ -403,6 +420,8 @@ class SettingsSpec(Model):
     node_failure: NodeFailure = NodeFailure()
     pod_priority: PodPriority = PodPriority()
     starvation: Starvation = Starvation()
+    retention: Retention = Retention()
+    rate_limit: RateLimit = RateLimit()
 
 
 class Settings(ConfigObject):

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import RowMapping
 
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Admission, PodSetAssignment
@@ -69,7 +68,7 @@ def pod_group_rows(uid: str, groups: Sequence[PodGroup]) -> tuple[list[dict[str,
     return group_rows, set_rows
 
 
-def pod_set_from_row(row: RowMapping) -> PodSet:
+def pod_set_from_row(row: Mapping[str, Any]) -> PodSet:
     """The pod set of a row of `pod_sets`."""
     return msgspec.convert(
         {
@@ -85,7 +84,7 @@ def pod_set_from_row(row: RowMapping) -> PodSet:
     )
 
 
-def pod_group_from_row(row: RowMapping, pod_sets: tuple[PodSet, ...]) -> PodGroup:
+def pod_group_from_row(row: Mapping[str, Any], pod_sets: tuple[PodSet, ...]) -> PodGroup:
     """The pod group of a row of `pod_groups` with its pod sets in order."""
     return PodGroup(
         name=row["name"],

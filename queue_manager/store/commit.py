@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from queue_manager.store import codec, configurations, instructions, leases
+from queue_manager.store import codec, configurations, history, instructions, leases
 from queue_manager.store.notify import CHANGED, notify
 from queue_manager.store.records import CHARGED, ENDED, Change, Committed, OutboxEntry, WorkloadRow
 from queue_manager.store.rowset import Rowset
@@ -175,8 +175,9 @@ def commit(
     leases.fence(connection, epoch)
     if revision is not None:
         configurations.fence(connection, revision)
-    stored = _lock(connection, changes)
-    won = _winners(changes, stored)
+    stored, past = _lock(connection, changes)
+    won = _winners(changes, {**past, **stored})
+    history.bring_back(connection, [change.row.uid for change in won if change.row.uid in past])
     if won:
         _write_workloads(connection, now, won)
         _write_admissions(connection, now, won)
@@ -212,11 +213,14 @@ def _open_attempt(row: WorkloadRow) -> int | None:
     return row.admission.attempt if row.admission is not None and row.admission.ended_at is None else None
 
 
-def _lock(connection: Connection, changes: Sequence[Change]) -> Mapping[str, int]:
+def _lock(connection: Connection, changes: Sequence[Change]) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Versions of the rows that are changed or read, which nobody else changes from now on: of those among the live
+    ones, and of those in the history. Who moves one there has its lock, so it is found after that in the history."""
     uids = {change.row.uid for change in changes} | {uid for change in changes for uid, _ in change.reads}
     if not uids:
-        return {}
-    return {row.uid: row.version for row in connection.execute(_LOCK, {"uids": sorted(uids)})}
+        return {}, {}
+    stored = {row.uid: row.version for row in connection.execute(_LOCK, {"uids": sorted(uids)})}
+    return stored, history.lock_versions(connection, sorted(uids - stored.keys()))
 
 
 def _winners(changes: Sequence[Change], stored: Mapping[str, int]) -> list[Change]:

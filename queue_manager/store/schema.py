@@ -163,7 +163,9 @@ workloads = Table(
     Index(None, "namespace", "created_at", "uid"),
     Index(None, "user", "created_at", "uid"),
     Index(None, "state", "created_at", "uid"),
-    Index(None, "namespace", "name"),
+    Index(None, "kind", "created_at", "uid"),
+    Index(None, "priority", "created_at", "uid"),
+    Index(None, "namespace", "name", "uid"),
     Index("workloads_live_idx", "queue", "state", postgresql_where=text(NOT_ENDED)),
     Index("workloads_ended_idx", "finished_at", "uid", postgresql_where=text(f"state IN ({ENDED_STATES})")),
     comment="One row per job object; requested is the greatest need over the stages, by resource",
@@ -175,6 +177,47 @@ SEARCH = workloads.c.namespace + "/" + workloads.c.name
 Index(
     "workloads_search_idx",
     SEARCH.label("search"),
+    postgresql_using="gin",
+    postgresql_ops={"search": "gin_trgm_ops"},
+)
+
+history = Table(
+    "workload_history",
+    metadata,
+    _name("uid", primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    _name("kind"),
+    _name("namespace"),
+    _name("name"),
+    _time("created_at"),
+    _name("state"),
+    _name("queue"),
+    Column("priority", BigInteger, nullable=False),
+    _name("user"),
+    Column("finished_at", DateTime(timezone=True), primary_key=True),
+    _json("row"),
+    _json("pod_groups", "[]"),
+    _json("pod_sets", "[]"),
+    _json("admissions", "[]"),
+    Index(None, "created_at", "uid"),
+    Index(None, "queue", "created_at", "uid"),
+    Index(None, "namespace", "created_at", "uid"),
+    Index(None, "user", "created_at", "uid"),
+    Index(None, "state", "created_at", "uid"),
+    Index(None, "kind", "created_at", "uid"),
+    Index(None, "priority", "created_at", "uid"),
+    Index(None, "namespace", "name", "uid"),
+    Index(None, "finished_at", "uid"),
+    postgresql_partition_by="RANGE (finished_at)",
+    comment="Workloads that ended, by month of their end; row, pod_groups, pod_sets and admissions are those of the "
+    "live tables",
+)
+
+HISTORY_SEARCH = history.c.namespace + "/" + history.c.name
+
+Index(
+    "workload_history_search_idx",
+    HISTORY_SEARCH.label("search"),
     postgresql_using="gin",
     postgresql_ops={"search": "gin_trgm_ops"},
 )
@@ -247,7 +290,7 @@ admissions = Table(
 ledger = Table(
     "ledger",
     metadata,
-    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("id", BigInteger, Identity(always=True), nullable=False),
     _name("workload_uid"),
     _name("namespace"),
     _name("queue"),
@@ -261,19 +304,15 @@ ledger = Table(
     CheckConstraint("amount >= 0", name="amount"),
     CheckConstraint("state IN ('reserved', 'draining', 'reclaimed-loan')", name="state"),
     CheckConstraint("until >= since", name="until"),
-    Index(
-        "ledger_open_idx", "workload_uid", "flavor", "resource", "state",
-        unique=True, postgresql_where=text("until IS NULL"),
-    ),
-    Index(
-        "ledger_usage_idx", "queue", "flavor", "resource", "state",
-        postgresql_include=["amount"], postgresql_where=text("until IS NULL"),
-    ),
     Index(None, "workload_uid", "since"),
     Index(None, "since"),
     Index(None, "until"),
-    comment="Append-only intervals; nothing refers to it and it outlives the workloads, so old parts can be cut off",
-)  # fmt: skip
+    postgresql_partition_by="RANGE (until)",
+    comment="Append-only intervals, by month of their end (open ones in ledger_open); nothing refers to it and it "
+    "outlives the workloads",
+)
+"""Without a primary key: that would have to hold the end, which an open interval lacks. Its partition of open intervals
+has the indexes `ledger_open_idx` (unique) and `ledger_usage_idx`; see migration 0009 and `history.py`."""
 
 explanations = Table(
     "explanations",

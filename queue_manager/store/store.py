@@ -14,9 +14,11 @@ from queue_manager.store import (
     commit,
     configurations,
     facts,
+    history,
     instructions,
     invariants,
     leases,
+    listing,
     nodes,
     outboxes,
     past_usage,
@@ -27,7 +29,10 @@ from queue_manager.store.access import AccessStore
 from queue_manager.store.allowances import Allowance
 from queue_manager.store.audits import AuditEntry
 from queue_manager.store.configurations import Key
+from queue_manager.store.history import Kept
 from queue_manager.store.leases import Lease
+from queue_manager.store.listing import NEWEST_FIRST
+from queue_manager.store.listing import Key as PageKey
 from queue_manager.store.records import (
     AdmissionRow,
     Change,
@@ -114,10 +119,19 @@ class Store:
         with self._reading() as connection:
             return workloads.get(connection, sorted(set(uids)))
 
-    def forget_ended(self, before: datetime, limit: int) -> int:
-        """Deletes at most `limit` workloads that ended before, oldest first; how many. The ledger stays."""
+    # --- history --------------------------------------------------------------------------------------------------
+
+    def move_to_history(self, before: datetime, limit: int) -> int:
+        """Moves at most `limit` workloads that ended before into the history, oldest first; how many. They are read,
+        listed and, where a job comes back to life, changed as before."""
         with self.engine.begin() as connection:
-            return workloads.forget_ended(connection, before, limit)
+            return history.move(connection, before, limit)
+
+    def keep_history(self, now: datetime, workloads_before: datetime, usage_before: datetime) -> Kept:
+        """Makes partitions for this month and the next ones; drops the months that ended before these times: of
+        workloads, and of the ledger."""
+        with self.engine.begin() as connection:
+            return history.keep(connection, now, workloads_before, usage_before)
 
     # --- instructions ---------------------------------------------------------------------------------------------
 
@@ -316,14 +330,26 @@ class Store:
     # --- queries of the API ---------------------------------------------------------------------------------------
 
     def list_workloads(
-        self, filter: WorkloadFilter, cursor: str | None = None, limit: int = 100
+        self, filter: WorkloadFilter, cursor: str | None = None, limit: int = 100, sort: str = NEWEST_FIRST
     ) -> tuple[list[WorkloadRow], str | None]:
-        """A page, newest first, and the cursor of the next one, None at the end.
+        """A page, sorted by a word of `listing.SORTS`, and the cursor of the next one, None at the end.
 
         New workloads never move what later pages show. BadCursor for a cursor that is none of ours.
         """
         with self._reading() as connection:
-            return workloads.listed(connection, filter, cursor, limit)
+            return workloads.listed(connection, filter, sort, cursor, limit)
+
+    def page_of_workloads(
+        self, filter: WorkloadFilter, sort: str, cursor: str | None, limit: int
+    ) -> tuple[list[PageKey], str | None]:
+        """The same page without the workloads themselves: their uids and versions."""
+        with self._reading() as connection:
+            return listing.page(connection, filter, sort, cursor, limit)
+
+    def workloads_of_keys(self, keys: Sequence[PageKey]) -> list[WorkloadRow]:
+        """The workloads of a part of a page, in its order; what is stored no more is left out."""
+        with self._reading() as connection:
+            return workloads.of_keys(connection, keys)
 
     def find_workloads(self, namespace: str, name: str, kind: str | None = None) -> list[WorkloadRow]:
         """Workloads of a name, newest first: kinds may share a name, and a name comes again."""

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, Select, Text, any_, literal, select, text, true, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Text, any_, literal, select, text, true
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.workload import PodGroup, PodSet
-from queue_manager.store import codec
+from queue_manager.store import codec, listing
+from queue_manager.store.history import RECORD, records
+from queue_manager.store.listing import Key
 from queue_manager.store.records import AdmissionRow, LedgerState, State, WorkloadFilter, WorkloadRow
-from queue_manager.store.schema import NOT_ENDED, SEARCH, admissions, ledger, pod_groups, pod_sets, workloads
+from queue_manager.store.schema import NOT_ENDED, admissions, ledger, pod_groups, pod_sets, workloads
+from queue_manager.store.schema import history as past
 
 _COLUMNS = [column for column in workloads.columns if column.name not in ("requested", "open_attempt", "holds_open")]
-_FORGET = text(
-    "DELETE FROM workloads WHERE uid IN (SELECT uid FROM workloads WHERE state IN ('finished', 'failed') "
-    "AND finished_at < :before ORDER BY finished_at, uid LIMIT :limit)"
+_NAMES = ", ".join(f'r."{column.name}"' for column in _COLUMNS)
+_PAST = f"SELECT {_NAMES}, h.pod_groups, h.pod_sets FROM workload_history h CROSS JOIN LATERAL {RECORD} r "
+_PAST_BY_UID = text(f"{_PAST} WHERE h.uid = ANY(:uids)")
+# The join lets each key look into the one partition that has it.
+_PAST_BY_KEY = text(
+    f"SELECT {_NAMES}, h.pod_groups, h.pod_sets FROM unnest(CAST(:uids AS text[]), CAST(:ends AS timestamptz[])) "
+    "AS k (uid, finished_at) JOIN workload_history h ON h.uid = k.uid AND h.finished_at = k.finished_at "
+    f"CROSS JOIN LATERAL {RECORD} r"
 )
-
-
-class BadCursor(ValueError):
-    """The cursor of a list is not one that we gave."""
+_PAST_ADMISSIONS = text(
+    f"SELECT r.* FROM workload_history h CROSS JOIN LATERAL {records(admissions)} r WHERE h.uid = :uid "
+    "ORDER BY r.attempt"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,42 +63,47 @@ def load(connection: Connection, ended: bool) -> list[WorkloadRow]:
 
 def get(connection: Connection, uids: Sequence[str]) -> list[WorkloadRow]:
     """Those of the workloads that are stored, by uid."""
-    return _read(connection, _Chosen(uids)) if uids else []
+    if not uids:
+        return []
+    found = _read(connection, _Chosen(uids))
+    missing = sorted(set(uids).difference(row.uid for row in found))
+    if missing:
+        found += [_past(row) for row in connection.execute(_PAST_BY_UID, {"uids": missing})]
+        found.sort(key=lambda row: row.uid)
+    return found
 
 
 def find(connection: Connection, namespace: str, name: str, kind: str | None) -> list[WorkloadRow]:
     """Workloads of a name, newest first: several kinds may share it, and deleted jobs of that name stay for a while."""
-    query = select(workloads.c.uid).where(workloads.c.namespace == namespace, workloads.c.name == name)
-    if kind is not None:
-        query = query.where(workloads.c.kind == kind)
-    return _newest_first(get(connection, list(connection.execute(query).scalars())))
-
-
-def forget_ended(connection: Connection, before: datetime, limit: int) -> int:
-    """Deletes workloads that ended before; see `Store.forget_ended`."""
-    return connection.execute(_FORGET, {"before": before, "limit": limit}).rowcount
+    uids: list[str] = []
+    for table in (workloads, past):
+        query = select(table.c.uid).where(table.c.namespace == namespace, table.c.name == name)
+        if kind is not None:
+            query = query.where(table.c.kind == kind)
+        uids += connection.execute(query).scalars()
+    return _newest_first(get(connection, uids))
 
 
 def listed(
-    connection: Connection, wanted: WorkloadFilter, cursor: str | None, limit: int
+    connection: Connection, wanted: WorkloadFilter, sort: str, cursor: str | None, limit: int
 ) -> tuple[list[WorkloadRow], str | None]:
-    """A page, newest first, and the cursor of the next; see `Store.list_workloads`."""
-    keys = connection.execute(page_query(wanted, cursor, limit)).all()
-    more = len(keys) > limit
-    keys = keys[:limit]
-    rows = _newest_first(get(connection, [key.uid for key in keys]))
-    return rows, _cursor(keys[-1].created_at, keys[-1].uid) if more else None
+    """A page, and the cursor of the next; see `Store.list_workloads`."""
+    keys, following = listing.page(connection, wanted, sort, cursor, limit)
+    return of_keys(connection, keys), following
 
 
-def page_query(wanted: WorkloadFilter, cursor: str | None, limit: int) -> Select[tuple[str, datetime]]:
-    """Keys of a page and one more row, which says whether there is a next page."""
-    columns = workloads.c
-    query = select(columns.uid, columns.created_at).order_by(columns.created_at.desc(), columns.uid.desc())
-    query = query.where(*_conditions(wanted)).limit(limit + 1)
-    if cursor is not None:
-        created_at, uid = _after(cursor)
-        query = query.where(tuple_(columns.created_at, columns.uid) < tuple_(literal(created_at), literal(uid)))
-    return query
+def of_keys(connection: Connection, keys: Sequence[Key]) -> list[WorkloadRow]:
+    """The workloads of a page, or of a part of it, in its order; what is stored no more is left out."""
+    live = [key.uid for key in keys if key.finished_at is None]
+    found = {row.uid: row for row in get(connection, live)}
+    ended = [key for key in keys if key.finished_at is not None]
+    if ended:
+        arguments = {"uids": [key.uid for key in ended], "ends": [key.finished_at for key in ended]}
+        found.update((row.uid, _past(row)) for row in connection.execute(_PAST_BY_KEY, arguments))
+    # What has moved since the page was read: into the history, or out of it.
+    if gone := [key.uid for key in keys if key.uid not in found]:
+        found.update((row.uid, row) for row in get(connection, gone))
+    return [found[key.uid] for key in keys if key.uid in found]
 
 
 def history(connection: Connection, uid: str) -> History:
@@ -118,8 +128,9 @@ def history(connection: Connection, uid: str) -> History:
 
 def admissions_of(connection: Connection, uid: str) -> tuple[AdmissionRow, ...]:
     """Every admission of a workload that is stored, oldest first."""
-    found = select(admissions).where(admissions.c.workload_uid == uid).order_by(admissions.c.attempt)
-    return tuple(_admission(row) for row in connection.execute(found))
+    query = select(admissions).where(admissions.c.workload_uid == uid).order_by(admissions.c.attempt)
+    found = connection.execute(query).all() or connection.execute(_PAST_ADMISSIONS, {"uid": uid}).all()
+    return tuple(_admission(row) for row in found)
 
 
 class _Chosen:
@@ -149,22 +160,35 @@ def _read(connection: Connection, chosen: _Chosen) -> list[WorkloadRow]:
 
 def _pod_groups(connection: Connection, chosen: _Chosen) -> Mapping[str, tuple[PodGroup, ...]]:
     columns = pod_sets.c
-    sets: dict[tuple[str, int], list[PodSet]] = {}
     query = select(pod_sets).where(chosen.of(columns.workload_uid))
     query = query.order_by(columns.workload_uid, columns.group_index, columns["index"])
-    for row in connection.execute(query).mappings():
-        sets.setdefault((row["workload_uid"], row["group_index"]), []).append(codec.pod_set_from_row(row))
-    groups: dict[str, list[PodGroup]] = {}
+    sets = connection.execute(query).mappings().all()
     query = select(pod_groups).where(chosen.of(pod_groups.c.workload_uid))
     query = query.order_by(pod_groups.c.workload_uid, pod_groups.c["index"])
-    for row in connection.execute(query).mappings():
-        members = tuple(sets.get((row["workload_uid"], row["index"]), ()))
-        groups.setdefault(row["workload_uid"], []).append(codec.pod_group_from_row(row, members))
-    return {uid: tuple(found) for uid, found in groups.items()}
+    return _grouped(connection.execute(query).mappings().all(), sets)
+
+
+def _grouped(
+    groups: Iterable[Mapping[Any, Any]], sets: Iterable[Mapping[Any, Any]]
+) -> Mapping[str, tuple[PodGroup, ...]]:
+    """Pod groups by uid of the workload, from rows of the two tables in order."""
+    members: dict[tuple[str, int], list[PodSet]] = {}
+    for row in sets:
+        members.setdefault((row["workload_uid"], row["group_index"]), []).append(codec.pod_set_from_row(row))
+    found: dict[str, list[PodGroup]] = {}
+    for row in groups:
+        own = tuple(members.get((row["workload_uid"], row["index"]), ()))
+        found.setdefault(row["workload_uid"], []).append(codec.pod_group_from_row(row, own))
+    return {uid: tuple(each) for uid, each in found.items()}
+
+
+def _past(row: Row[Any]) -> WorkloadRow:
+    """A workload of the history; its admissions are all over."""
+    return _workload(row, _grouped(row.pod_groups, row.pod_sets).get(row.uid, ()), None)
 
 
 def _workload(row: Row[Any], groups: tuple[PodGroup, ...], admission: AdmissionRow | None) -> WorkloadRow:
-    values = dict(row._mapping)
+    values = {column.name: getattr(row, column.name) for column in _COLUMNS}
     values["state"] = State(row.state)
     values["after_drain"] = State(row.after_drain) if row.after_drain is not None else None
     values["groups"] = tuple(row.groups)
@@ -195,41 +219,3 @@ def _admission(row: Row[Any]) -> AdmissionRow:
 
 def _newest_first(rows: Iterable[WorkloadRow]) -> list[WorkloadRow]:
     return sorted(rows, key=lambda row: (row.created_at, row.uid), reverse=True)
-
-
-def _conditions(wanted: WorkloadFilter) -> list[ColumnElement[bool]]:
-    columns = workloads.c
-    found: list[ColumnElement[bool]] = []
-    if wanted.queues:
-        found.append(_in(columns.queue, wanted.queues))
-    if wanted.states:
-        found.append(_in(columns.state, [state.value for state in wanted.states]))
-    if wanted.user:
-        found.append(columns.user == wanted.user)
-    if wanted.kind:
-        found.append(columns.kind == wanted.kind)
-    if wanted.namespace:
-        found.append(columns.namespace == wanted.namespace)
-    if wanted.text:
-        found.append(SEARCH.contains(wanted.text.lower(), autoescape=True))
-    return found
-
-
-def _in(column: ColumnElement[str], values: Sequence[str]) -> ColumnElement[bool]:
-    # One value as an equation: then an index on (column, created_at, uid) gives the order too.
-    return column == values[0] if len(values) == 1 else column.in_(values)
-
-
-def _cursor(created_at: datetime, uid: str) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode([created_at, uid])).rstrip(b"=").decode()
-
-
-def _after(cursor: str) -> tuple[datetime, str]:
-    try:
-        data = base64.urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
-        created_at, uid = msgspec.json.decode(data, type=tuple[datetime, str])
-    except (binascii.Error, msgspec.MsgspecError, UnicodeError, ValueError) as error:
-        raise BadCursor(f"not a cursor of this list: {cursor!r:.60}") from error
-    if created_at.tzinfo is None or "\0" in uid:
-        raise BadCursor(f"not a cursor of this list: {cursor!r:.60}")
-    return created_at, uid

@@ -74,13 +74,15 @@ def test_only_the_leader_drops_instructions(store: Store) -> None:
     assert store.pending_instructions() == []
 
 
-def test_instructions_go_with_their_workload(store: Store) -> None:
+def test_who_ended_stays_until_its_instructions_are_done(store: Store) -> None:
     epoch = lead(store)
     [row] = add(store, epoch, workload())
     store.commit(epoch, None, NOW, [Change(row=replace(row, state=State.FINISHED))])
-    ask(store)
-    store.forget_ended(NOW + timedelta(days=1), 10)
-    assert store.pending_instructions() == []
+    id_ = ask(store)
+    assert store.move_to_history(NOW + timedelta(days=1), 10) == 0
+    assert id_ is not None
+    store.drop_instructions(epoch, [id_])
+    assert store.move_to_history(NOW + timedelta(days=1), 10) == 1
 
 
 def test_what_a_workload_lives_through_reads_back_equal(store: Store) -> None:

@@ -18,42 +18,52 @@ from sqlalchemy import event
 
 from queue_manager.store.database import conninfo, make_engine
 from queue_manager.store.embedded import EmbeddedPostgres
+from queue_manager.store.listing import SORTS, make_cursor
 from queue_manager.store.records import Action, Change, OutboxEntry, State, WorkloadFilter
 from queue_manager.store.store import Store
-from queue_manager.store.workloads import _cursor
 from tests.store.builders import NOW, admitted, reserved, workload
 
-LIVE, ALL = 2_000, 100_000
+LIVE, RECENT, ALL = 10_000, 40_000, 150_000
 
-# The last LIVE workloads are live: half of them wait, half of them run. All others have finished.
+# The last LIVE workloads are live: half of them wait, half of them run. All others have finished: the last RECENT of
+# them are among the live ones still, those before in the history of some fourteen months.
 ROWS = f"""
-    SET session_replication_role = replica;  -- no foreign keys, and the search index at the end: much faster
-    DROP INDEX workloads_search_idx;
+    SET session_replication_role = replica;  -- no foreign keys, and the search indexes at the end: much faster
+    DROP INDEX workloads_search_idx, workload_history_search_idx;
+    SELECT history_keep('2025-10-01Z', '2027-01-01Z', '-infinity', '-infinity');
     CREATE TEMPORARY TABLE n AS SELECT i, 'uid-' || lpad(i::text, 6, '0') AS uid, i > {ALL - LIVE} AS live,
-        i > {ALL - LIVE} AND i % 2 = 0 AS runs, timestamptz '2026-01-01Z' + i * interval '5 minutes' AS at
-        FROM generate_series(1, {ALL}) i;
+        i > {ALL - LIVE} AND i % 2 = 0 AS runs, i <= {ALL - LIVE - RECENT} AS past,
+        timestamptz '2025-10-08Z' + i * interval '4 minutes' AS at FROM generate_series(1, {ALL}) i;
     INSERT INTO leases VALUES ('controller', 'one', 1, now() + interval '1 hour');
+    INSERT INTO workload_history (uid, version, kind, namespace, name, created_at, state, queue, priority, "user",
+        finished_at, row, pod_groups, pod_sets, admissions)
+        SELECT uid, 1, CASE WHEN i % 1000 = 0 THEN 'JobSet' ELSE 'TrainJob' END, 'ns-' || i % 100, 'train-' || md5(uid),
+        at, CASE WHEN i % 50 = 0 THEN 'failed' ELSE 'finished' END, 'queue-' || i % 200, i % 7, 'user-' || i % 100,
+        at + interval '1 hour', '{{"may_preempt": true, "preemptible": true, "attempt": 1, "local_queue": "default"}}',
+        jsonb_build_array(jsonb_build_object('workload_uid', uid, 'index', 0, 'name', 'main', 'policy', 'gang',
+        'minimum', NULL, 'topology', NULL, 'disruption', 'single')), '[]', '[]' FROM n WHERE past;
     INSERT INTO workloads (uid, kind, namespace, name, created_at, state, local_queue, queue, priority, may_preempt,
         preemptible, "user", attempt, finished_at, requested, open_attempt)
-        SELECT uid, CASE WHEN i % 10 = 0 THEN 'JobSet' ELSE 'TrainJob' END, 'ns-' || i % 100, 'train-' || md5(uid), at,
-        CASE WHEN runs THEN 'running' WHEN live THEN 'waiting' WHEN i % 50 = 0 THEN 'failed' ELSE 'finished' END,
-        'default', 'queue-' || i % 200, 0, true, true, 'user-' || i % 500, 1, CASE WHEN NOT live THEN at END,
-        '{{"gpu": 8}}', CASE WHEN runs THEN 1 END FROM n;
-    INSERT INTO pod_groups (workload_uid, index, name, policy) SELECT uid, 0, 'main', 'gang' FROM n;
+        SELECT uid, CASE WHEN i % 1000 = 0 THEN 'JobSet' ELSE 'TrainJob' END, 'ns-' || i % 100, 'train-' || md5(uid),
+        at, CASE WHEN runs THEN 'running' WHEN live THEN 'waiting' WHEN i % 50 = 0 THEN 'failed' ELSE 'finished' END,
+        'default', 'queue-' || i % 200, i % 7, true, true, 'user-' || i % 100, 1, CASE WHEN NOT live THEN at END,
+        '{{"gpu": 8}}', CASE WHEN runs THEN 1 END FROM n WHERE NOT past;
+    INSERT INTO pod_groups (workload_uid, index, name, policy) SELECT uid, 0, 'main', 'gang' FROM n WHERE NOT past;
     INSERT INTO pod_sets (workload_uid, group_index, index, name, count, reclaimed, first_stage, last_stage, requests)
-        SELECT uid, 0, 0, 'node', 1, 0, 0, 0, '{{"gpu": 8}}' FROM n;
+        SELECT uid, 0, 0, 'node', 1, 0, 0, 0, '{{"gpu": 8}}' FROM n WHERE NOT past;
     INSERT INTO admissions (workload_uid, attempt, queue, admission, admitted_at, ended_at)
         SELECT uid, 1, 'queue-' || i % 200, jsonb_build_object('queue', 'queue-' || i % 200, 'admitted', 1,
         'pod_sets', '[]'::jsonb, 'charge', '[["h100", "nvidia.com/gpu", 8]]'::jsonb), at, CASE WHEN NOT runs THEN at END
-        FROM n WHERE runs OR NOT live;
+        FROM n WHERE (runs OR NOT live) AND NOT past;
     INSERT INTO ledger (workload_uid, namespace, queue, "user", flavor, resource, amount, state, since, until)
-        SELECT uid, 'ns-' || i % 100, 'queue-' || i % 200, 'user-' || i % 500, 'h100', 'nvidia.com/gpu', 8, 'reserved',
+        SELECT uid, 'ns-' || i % 100, 'queue-' || i % 200, 'user-' || i % 100, 'h100', 'nvidia.com/gpu', 8, 'reserved',
         at, CASE WHEN NOT runs THEN at END FROM n WHERE runs OR NOT live;
     INSERT INTO explanations SELECT uid, '{{}}', at FROM n WHERE live AND NOT runs;
     INSERT INTO outbox (workload_uid, action, created_at) SELECT uid, 'sync', at FROM n WHERE i % 10 = 0;
     INSERT INTO revisions SELECT i, 'ada', at FROM n WHERE i <= 20000;
     INSERT INTO audit (at, who, object) SELECT at, 'ada', 'team/job-' || i FROM n;
     CREATE INDEX workloads_search_idx ON workloads USING gin ((namespace || '/' || name) gin_trgm_ops);
+    CREATE INDEX workload_history_search_idx ON workload_history USING gin ((namespace || '/' || name) gin_trgm_ops);
 """
 
 
@@ -74,7 +84,7 @@ def big(postgres_server: EmbeddedPostgres, template_database: str) -> Iterator[S
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[call-overload]
 
 
-def plans(store: Store, call: Callable[[Store], object]) -> list[tuple[str, str]]:
+def plans(store: Store, call: Callable[[Store], object], how: str = "") -> list[tuple[str, str]]:
     """(statement, plan) of everything that a method sends."""
     sent: list[tuple[str, Any]] = []
 
@@ -88,32 +98,68 @@ def plans(store: Store, call: Callable[[Store], object]) -> list[tuple[str, str]
         event.remove(store.engine, "before_cursor_execute", note)
     with store.engine.connect() as connection:
         return [
-            (statement, "\n".join(row[0] for row in connection.exec_driver_sql(f"EXPLAIN {statement}", parameters)))
+            (
+                statement,
+                "\n".join(
+                    row[0] for row in connection.exec_driver_sql(f"EXPLAIN ({how} COSTS) {statement}", parameters)
+                ),
+            )
             for statement, parameters in sent
         ]
 
 
 def scans(plan: str) -> set[str]:
     """Tables that are read whole, but for small ones."""
-    return set(re.findall(r"Seq Scan on (\w+)", plan)) - {"leases", "config_objects", "facts"}
+    small = {"leases", "config_objects", "facts", "instructions", "workload_history_rest", *SMALL_MONTHS}
+    return set(re.findall(r"Seq Scan on (\w+)", plan)) - small
 
 
+SMALL_MONTHS = {
+    *(f"workload_history_2026_{month:02}" for month in range(8, 13)),
+    "ledger_2026_11",
+    "ledger_2026_12",
+    "ledger_2027_01",
+    "workload_history_2027_01",
+}
 LAST = f"uid-{ALL:06}"
-CURSOR = _cursor(NOW - timedelta(days=100), "uid-050000")
+PLACES = {
+    "created": [NOW - timedelta(days=100), "uid-050000"],
+    "finished": [NOW - timedelta(days=100), "uid-050000"],
+    "priority": [3, NOW - timedelta(days=100), "uid-050000"],
+    "name": ["ns-5", "train-7", "uid-050000"],
+}
+FILTERS = (
+    WorkloadFilter(),
+    WorkloadFilter(queues=("queue-7",)),
+    WorkloadFilter(queues=("queue-7", "queue-8", "queue-9")),
+    WorkloadFilter(queues=tuple(f"none-{number}" for number in range(300))),
+    WorkloadFilter(states=(State.WAITING,)),
+    WorkloadFilter(states=(State.WAITING, State.RUNNING)),
+    WorkloadFilter(states=(State.FINISHED,)),
+    WorkloadFilter(states=(State.FAILED,)),
+    WorkloadFilter(states=(State.FINISHED, State.FAILED)),
+    WorkloadFilter(states=(State.HELD,)),
+    WorkloadFilter(user="user-3"),
+    WorkloadFilter(namespace="ns-3"),
+    WorkloadFilter(kind="JobSet"),
+    WorkloadFilter(kind="none"),
+    WorkloadFilter(text="abc4"),
+    WorkloadFilter(queues=("queue-7",), states=(State.WAITING,), user="user-7", text="a"),
+)
 
 
 @pytest.mark.parametrize(
     "call",
     [
         lambda store: store.get_workloads([LAST, "uid-000017"]),
-        lambda store: store.get_workloads([f"uid-{i:06}" for i in range(100, 50_000, 500)]),
+        lambda store: store.get_workloads([f"uid-{i:06}" for i in range(100, ALL, 1000)]),
         lambda store: store.find_workloads("ns-1", "train-x"),
         lambda store: store.explanation(LAST),
         lambda store: store.history(LAST),
-        lambda store: store.usage(),
+        lambda store: store.history("uid-000017"),
         lambda store: store.waiting_requests(),
         lambda store: store.queue_counts(),
-        lambda store: store.forget_ended(NOW - timedelta(days=3000), 100),
+        lambda store: store.move_to_history(NOW - timedelta(days=3000), 100),
         lambda store: store.outbox_age(NOW),
         lambda store: store.outbox_done(1, [-1, -2], NOW),
         lambda store: store.outbox_failed(1, -1, "", NOW, NOW),
@@ -121,24 +167,6 @@ CURSOR = _cursor(NOW - timedelta(days=100), "uid-050000")
         lambda store: store.revisions(before=500),
         lambda store: store.audit_entries(),
         lambda store: store.audit_entries(before=500, object="team/job-7"),
-        *(
-            lambda store, wanted=wanted, cursor=cursor: store.list_workloads(wanted, cursor)
-            for cursor in (None, CURSOR)
-            for wanted in (
-                WorkloadFilter(),
-                WorkloadFilter(queues=("queue-7",)),
-                WorkloadFilter(queues=("queue-7", "queue-8", "queue-9")),
-                WorkloadFilter(states=(State.WAITING,)),
-                WorkloadFilter(states=(State.WAITING, State.RUNNING)),
-                WorkloadFilter(states=(State.FINISHED,)),
-                WorkloadFilter(states=(State.HELD,)),
-                WorkloadFilter(user="user-3"),
-                WorkloadFilter(namespace="ns-3"),
-                WorkloadFilter(kind="JobSet"),
-                WorkloadFilter(text="abc4"),
-                WorkloadFilter(queues=("queue-7",), states=(State.WAITING,), user="user-7", text="a"),
-            )
-        ),
     ],
 )
 def test_reads_go_by_an_index(big: Store, call: Callable[[Store], object]) -> None:
@@ -146,10 +174,36 @@ def test_reads_go_by_an_index(big: Store, call: Callable[[Store], object]) -> No
         assert scans(plan) == set(), f"{statement}\n{plan}"
 
 
-def test_a_page_does_not_sort_all_it_could_show(big: Store) -> None:
-    for wanted in (WorkloadFilter(), WorkloadFilter(states=(State.FINISHED,)), WorkloadFilter(queues=("queue-7",))):
-        (_, plan), *_ = plans(big, lambda store, wanted=wanted: store.list_workloads(wanted))
-        assert "Sort" not in plan, plan
+def test_usage_reads_open_intervals_alone(big: Store) -> None:
+    (_, plan), *_ = plans(big, lambda store: store.usage())
+    assert set(re.findall(r"Scan (?:using \w+ )?on (\w+)", plan)) == {"ledger_open"}, plan
+
+
+@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("wanted", FILTERS)
+def test_every_list_goes_by_an_index(big: Store, wanted: WorkloadFilter, sort: str) -> None:
+    for place in (None, make_cursor(sort, PLACES[sort.removeprefix("-")])):
+        for statement, plan in plans(big, lambda store, place=place: store.list_workloads(wanted, place, 100, sort)):
+            assert scans(plan) == set(), f"{statement}\n{plan}"
+
+
+ORDERED = (
+    *((sort, WorkloadFilter()) for sort in SORTS),
+    ("-created", WorkloadFilter(states=(State.FINISHED,))),
+    ("created", WorkloadFilter(queues=("queue-7",))),
+    ("-created", WorkloadFilter(queues=("queue-7", "queue-8", "queue-9"))),
+    ("-created", WorkloadFilter(namespace="ns-3")),
+    ("-created", WorkloadFilter(user="user-3")),
+    ("-created", WorkloadFilter(kind="JobSet")),
+)
+
+
+@pytest.mark.parametrize(("sort", "wanted"), ORDERED)
+def test_a_page_reads_no_more_rows_than_it_may_show(big: Store, sort: str, wanted: WorkloadFilter) -> None:
+    """What is sorted is at most a page of each queue; nothing is read that an index does not give in order."""
+    ((_, plan), *_) = plans(big, lambda store: store.list_workloads(wanted, None, 100, sort), "ANALYZE, TIMING OFF,")
+    read = max(int(rows) for rows in re.findall(r"Scan .*actual rows=(\d+)", plan))
+    assert read <= 101, plan
 
 
 def test_a_commit_goes_by_an_index(big: Store) -> None:

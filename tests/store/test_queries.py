@@ -13,6 +13,7 @@ from sqlalchemy import text
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.workload import PodGroup, PodSet
 from queue_manager.store.invariants import check
+from queue_manager.store.listing import BadCursor
 from queue_manager.store.records import (
     Action,
     Change,
@@ -26,7 +27,6 @@ from queue_manager.store.records import (
 )
 from queue_manager.store.store import Store
 from queue_manager.store.sums import UsageRow
-from queue_manager.store.workloads import BadCursor
 from tests.store.builders import GPU, NOW, add, admit, admitted, lead, reserved, workload
 
 SECOND = timedelta(seconds=1)
