@@ -64,7 +64,12 @@ class Inbox:
 
     def take_nodes(self) -> set[str]:
         """The nodes to look at now."""
-        taken, self.nodes = self.nodes | self._picture.pods.dirty_nodes, set()
+        taken, self.nodes = self.nodes, set()
+        return taken
+
+    def take_used(self) -> set[str]:
+        """The nodes of which nobody's pods take something else than before."""
+        taken = set(self._picture.pods.dirty_nodes)
         self._picture.pods.dirty_nodes.clear()
         return taken
 

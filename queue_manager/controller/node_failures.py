@@ -123,11 +123,11 @@ class NodeFailures:
         """The nodes where pods have places now and had none before."""
         assert row.admission is not None
         sites, bound = self._picture.sites, self._picture.pods.bound(row.uid)
-        before = {assigned.name: sites.planned(assigned) for assigned in row.admission.admission.pod_sets}
+        before = {assigned.name: sites.planned(row.uid, assigned) for assigned in row.admission.admission.pod_sets}
         gained: set[str] = set()
         for assigned in admission.pod_sets:
             known = before.get(assigned.name, {}) if assigned.pinned else bound.get(assigned.name, {})
-            gained |= {name for name, count in sites.planned(assigned).items() if count > known.get(name, 0)}
+            gained |= {name for name, count in sites.planned(row.uid, assigned).items() if count > known.get(name, 0)}
         return sorted(gained)
 
     def _tell(self, row: WorkloadRow, trouble: Trouble) -> Change | None:
@@ -182,7 +182,7 @@ class NodeFailures:
         count = running_pods(pod_set, assigned)
         tolerations = (*(pod_set.tolerations if pod_set is not None else ()), *assigned.tolerations)
         missing = count - sum(live.values())
-        planned = self._picture.sites.planned(assigned)
+        planned = self._picture.sites.planned(row.uid, assigned)
         return Places(assigned.name, assigned.pinned, planned, frozenset(bound), live, missing, tolerations)
 
     def _look(self, found: Trouble, places: Places, contested: frozenset[str], *, suspect: bool) -> None:

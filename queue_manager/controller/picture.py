@@ -170,7 +170,7 @@ class Picture:
         on: set[str] = set()
         for pod_set in row.admission.admission.pod_sets:
             there, going = bound.get(pod_set.name, {}), dict(leaving.get(pod_set.name, {}))
-            on |= there.keys() | self.sites.planned(pod_set).keys()
+            on |= there.keys() | self.sites.planned(row.uid, pod_set).keys()
             stay = {name: count for name, count in there.items() if self.sites.lost(name) is None}
             for name in there.keys() - stay.keys():
                 going[name] = going.get(name, 0) + there[name]
@@ -224,14 +224,22 @@ class Picture:
 
     def refresh_node(self, name: str, now: datetime) -> frozenset[str]:
         """Tells the engine what a node looks like now, and what nobody's pods take of it; answers who is on it."""
+        self.refresh_use(name)
+        on_it = self.sites.look(name, now, timedelta(microseconds=self.compiled.settings.unhealthy_after))
+        self.pods.dirty_bindings |= on_it
+        return on_it
+
+    def refresh_use(self, name: str) -> None:
+        """Tells the engine what nobody's pods take of a node now."""
         found = self.view.get(NODES, "", name)
         if found is None:
             self.engine.remove_node(name)
         else:
             self.engine.upsert_node(readable_node(found, self.pods.foreign(name)))
-        on_it = self.sites.look(name, now, timedelta(microseconds=self.compiled.settings.unhealthy_after))
-        self.pods.dirty_bindings |= on_it
-        return on_it
+
+    def displaced(self, names: Iterable[str]) -> set[str]:
+        """Workloads that may have lost a place to what nobody's pods take of these nodes: they are overbooked now."""
+        return {uid for name in names if self.engine.is_overbooked(name) for uid in self.sites.suspect(name)}
 
     def node_row(self, name: str) -> NodeRow | None:
         """A node for the store; None when it is gone."""

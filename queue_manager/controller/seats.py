@@ -93,7 +93,8 @@ class _Party:
 
 class Seats:
     """`pods` answers the pods of a workload, by its uid; `kind_of` the kind of a row's object, `placement_of` what its
-    pods must carry; `shut` the nodes to which nobody of a workload is let through at present."""
+    pods must carry; `node_named` the node that has a host name; `shut` the nodes to which nobody of a workload is let
+    through at present."""
 
     def __init__(
         self,
@@ -101,9 +102,11 @@ class Seats:
         pods: Callable[[str], Sequence[Object]],
         kind_of: Callable[[WorkloadRow], Kind],
         placement_of: Callable[[WorkloadRow], Placement],
+        node_named: Callable[[str], str],
         shut: Callable[[str], Collection[str]] = lambda uid: (),
     ) -> None:
         self._shut = shut
+        self._node_named = node_named
         self._lookup = lookup
         self._pods = pods
         self._kind_of = kind_of
@@ -166,11 +169,3 @@ class Seats:
     def _labels_of(self, name: str) -> Mapping[str, str] | None:
         node = self._lookup.get(NODES, "", name)
         return None if node is None else node["metadata"].get("labels") or {}
-
-    def _node_named(self, host: str) -> str:
-        """Nearly always the host label says the node's name."""
-        if (self._labels_of(host) or {}).get(HOST) == host:
-            return host
-        nodes = self._lookup.list(NODES, "")
-        named = (node["metadata"] for node in nodes if (node["metadata"].get("labels") or {}).get(HOST) == host)
-        return next((metadata["name"] for metadata in named), host)

@@ -79,6 +79,7 @@ class Term:
                 self.picture.pods_of,
                 self.picture.kind_of,
                 self.picture.placement_of,
+                self.picture.sites.node_named,
                 lambda uid: self.picture.sites.shut.get(uid, ()),
             ),
             self.picture.rows.get,
@@ -178,6 +179,7 @@ class Term:
         """All caches are filled: tell the engine everything, then look at every object and every row once."""
         for node in self.view.all(NODES):
             self.inbox.nodes.add(node["metadata"]["name"])
+            self.picture.sites.learn(node["metadata"]["name"], node)
         for row in self.picture.rows.values():
             self.picture.tell_engine(None, row)
         self._kueue_keys = self.view.kueue_keys
@@ -282,19 +284,23 @@ class Term:
         """Takes over what is new of nodes and bindings; answers whether there is something of nodes."""
         now = self._clock.now()
         names = self.inbox.take_nodes() | self.picture.sites.due(now)
+        used = self.inbox.take_used() - names
         for name in sorted(names):
             self.inbox.workloads |= self.picture.refresh_node(name, now)
-        self.stored_nodes.changed(names)
-        if names:
+        for name in sorted(used):
+            self.picture.refresh_use(name)
+        self.stored_nodes.changed(names | used)
+        if names or used:
             self.reasons.something_happened()
         for uid in self.picture.pods.dirty_bindings:
             row = self.picture.rows.get(uid)
             if row is not None and row.admission is not None:
                 self.picture.bind(row)
         self.picture.pods.dirty_bindings.clear()
+        self.inbox.workloads |= self.picture.displaced(sorted(used))
         self.inbox.workloads.update(self.picture.pods.dirty_workloads & self.picture.rows.keys())
         self.picture.pods.dirty_workloads.clear()
-        return bool(names)
+        return bool(names or used)
 
     # --- rows and objects ---------------------------------------------------------------------------------------
 

@@ -341,3 +341,24 @@ async def test_what_is_reserved_on_a_lost_node_queues_again_at_once(store: Store
         assert "reservation" in message
         assert "within" not in message, "it has not waited"
         assert (row.requeued_at, world.charged()) == (None, 0)
+
+
+async def test_foreign_pods_make_nobody_be_looked_at_but_who_may_have_lost_a_place(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with World(store) as world:
+        row = await running(world, "a", 2)
+        await world.clock.advance(10)
+        assert world.controller is not None
+        assert world.controller.term is not None
+        reconciler, looked = world.controller.term.reconciler, []
+        look = reconciler.change_of
+        monkeypatch.setattr(reconciler, "change_of", lambda uid, row: looked.append(uid) or look(uid, row))
+        node = bound(world, "a")[0]
+        for name, gpus in (("small", 0), ("large", 4)):
+            before = world.controller.term.picture.pods.foreign(node)
+            spec = {"nodeName": node, "containers": [container(gpus)]}
+            await world.user.create(PODS, "ns", {"metadata": {"name": name}, "spec": spec})
+            await world.clock.advance(2)
+            assert world.controller.term.picture.pods.foreign(node) != before
+            assert looked == ([row.uid] if gpus else [])

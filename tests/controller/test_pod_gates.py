@@ -56,6 +56,7 @@ class Pods:
             lambda uid: list(self.pods.values()),
             lambda row: OnePodSet(),
             lambda row: {"node": PodPlacement(4), "main": PodPlacement(4)},
+            lambda host: host,
         )
         events: Any = self
         self.gates = PodGates(
