@@ -92,7 +92,7 @@ class Inbox:
         """Looks at everything again: the safety net under the events."""
         self.workloads.update(self._picture.rows)
         for kind in KINDS:
-            self.workloads.update(obj["metadata"]["uid"] for obj in self._picture.view.all(kind.resource))
+            self.workloads.update(self._picture.view.uids(kind.resource))
         self.events.set()
 
     def look_later(self, uids: Collection[str]) -> None:
@@ -121,6 +121,7 @@ class Inbox:
             return
         elif resource in GROUP_OBJECTS:
             self.touch(self._picture.kubernetes_groups.note(resource, kind, obj, old))
+            return
         elif resource == NODES:
             self.nodes.add(obj["metadata"]["name"])
         elif resource in CHILDREN or resource == TRAIN_JOBS:

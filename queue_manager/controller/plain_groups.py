@@ -55,6 +55,8 @@ class PlainGroups:
         self._key_of: dict[str, Key] = {}
         self._lone: dict[str, None] = {}
         self._candidates_of: dict[str, dict[str, None]] = {}
+        self._speaks: dict[str, bool | None] = {}
+        self._oldest: dict[Key, str] = {}
         self._current: dict[Key, str] = {}
         self._named: dict[str, Key] = {}
 
@@ -68,10 +70,12 @@ class PlainGroups:
             self._candidates_of[owner["uid"]].pop(uid, None)
             if not self._candidates_of[owner["uid"]]:
                 del self._candidates_of[owner["uid"]]
+                self._speaks.pop(owner["uid"], None)
         if not deleted and self.is_plain(pod):
             if (key := self._key(pod)) is not None:
                 self._key_of[uid] = key
                 self._members.setdefault(key, {})[uid] = None
+                self._compare(key, pod)
                 touched.add(self.name(key))
             else:
                 self._lone[uid] = None
@@ -91,17 +95,30 @@ class PlainGroups:
         """Whether a pod asks for a queue and nobody above it does; keeps in mind whom to ask again."""
         if not is_candidate(pod):
             return False
-        if (owner := controller_of(pod)) is not None:
+        owner, speaks = controller_of(pod), self._is_spoken_for(pod)
+        if owner is not None:
             self._candidates_of.setdefault(owner["uid"], {})[pod["metadata"]["uid"]] = None
-        return managed_ancestor(pod, self._lookup, self._is_managed) is None
+            if self._speaks.setdefault(owner["uid"], speaks) is not speaks:
+                self._speaks[owner["uid"]] = None  # Others of its pods are known by another answer.
+        return not speaks
+
+    def _is_spoken_for(self, pod: Object) -> bool:
+        return managed_ancestor(pod, self._lookup, self._is_managed) is not None
 
     def reconsider(self, owners: Sequence[str]) -> list[Object]:
-        """Pods of these owners that have become plain ones, or are no longer: an owner has been seen, or changed."""
+        """Pods of these owners that have become plain ones, or are no longer: an owner has been seen, or changed. All
+        pods of one owner have the same above them, so one of them is asked for all."""
         if not self._candidates_of:
             return []
-        uids = [uid for owner in owners for uid in self._candidates_of.get(owner, ())]
-        pods = [pod for uid in uids if (pod := self._pod(uid)) is not None]
-        return [pod for pod in pods if self.is_plain(pod) is not self._is_known(pod["metadata"]["uid"])]
+        found: list[Object] = []
+        for owner in owners:
+            pods = (pod for uid in self._candidates_of.get(owner, ()) if (pod := self._pod(uid)) is not None)
+            first = next(pods, None)
+            if first is None or (speaks := self._is_spoken_for(first)) is self._speaks.get(owner):
+                continue
+            self._speaks[owner] = speaks
+            found += [pod for pod in (first, *pods) if self.is_plain(pod) is not self._is_known(pod["metadata"]["uid"])]
+        return found
 
     def _is_known(self, uid: str) -> bool:
         return uid in self._key_of or uid in self._lone
@@ -116,8 +133,11 @@ class PlainGroups:
             return ""
         pods = self._members[key]
         del pods[uid]
+        if self._oldest.get(key) == uid:
+            del self._oldest[key]
         if not pods:
             del self._members[key]
+            self._oldest.pop(key, None)
         return self.name(key)
 
     # --- whose a pod is ---------------------------------------------------------------------------------------------
@@ -134,12 +154,23 @@ class PlainGroups:
         return found
 
     def _made_anew(self, key: Key) -> str:
-        oldest = min(self._beginning(key), key=age, default=None)
-        return str(uuid5(_NAMES, "/".join((*key, oldest["metadata"]["uid"])))) if oldest is not None else ""
+        if key not in self._oldest and key in self._members:
+            oldest = min(self._beginning(key), key=age, default=None)
+            self._oldest[key] = oldest["metadata"]["uid"] if oldest is not None else ""
+        uid = self._oldest.get(key, "")
+        return str(uuid5(_NAMES, "/".join((*key, uid)))) if uid else ""
+
+    def _compare(self, key: Key, pod: Object) -> None:
+        """A pod has come: the oldest of its group is known without a look at all of them."""
+        if key not in self._oldest or not _begins(pod):
+            return
+        oldest = self._pod(self._oldest[key]) if self._oldest[key] else None
+        if oldest is None or age(pod) < age(oldest):
+            self._oldest[key] = pod["metadata"]["uid"]
 
     def _beginning(self, key: Key) -> list[Object]:
         """Pods that may begin a group: those that an earlier one left behind are none of it."""
-        return [p for p in self._all(key) if not is_gone(p) and not is_leaving(p) and not admission_of(p)[0]]
+        return [pod for pod in self._all(key) if _begins(pod)]
 
     def _all(self, key: Key) -> list[Object]:
         return [pod for uid in self._members.get(key, ()) if (pod := self._pod(uid)) is not None]
@@ -213,6 +244,14 @@ class Collection:
     def all(self) -> Iterator[Object]:
         """Every object."""
         return (obj for uid in self._uids() if (obj := self.by_uid(uid)) is not None)
+
+    def uids(self) -> Iterator[str]:
+        """The uids of all of them."""
+        return self._uids()
+
+
+def _begins(pod: Object) -> bool:
+    return not is_gone(pod) and not is_leaving(pod) and not admission_of(pod)[0]
 
 
 def emptied(row: WorkloadRow, obj: Object, now: datetime) -> Change | None:

@@ -129,6 +129,10 @@ class Made(Protocol):
         """Every object."""
         ...
 
+    def uids(self) -> Iterable[str]:
+        """The uids of all of them, without making them."""
+        ...
+
 
 class ClusterView:
     """Watch caches; implements `kinds.Lookup`. What we wrote is seen at once, not when the watch brings it.
@@ -237,6 +241,12 @@ class ClusterView:
         if resource in self._made:
             return self._made[resource].all()
         return iter(self.reflectors[resource].cache)
+
+    def uids(self, resource: Resource) -> Iterable[str]:
+        """The uids of all objects of the collection."""
+        if resource in self._made:
+            return self._made[resource].uids()
+        return (obj["metadata"]["uid"] for obj in self.reflectors[resource].cache)
 
     def count(self, resource: Resource) -> int:
         """How many objects the collection has."""
