@@ -8,11 +8,15 @@ that way in any case, and what the job's own controllers do is no business of ou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from queue_manager.cluster.pods import Disruption
+from queue_manager.controller.kubernetes_groups import disrupted
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.pod_table import Pod
 from queue_manager.controller.transitions import Facts, drain
 from queue_manager.engine.workload import DisruptionMode
+from queue_manager.kinds.kubernetes_groups import Covering
 from queue_manager.store.records import Change, State, WorkloadRow
 
 DISRUPTED = "Disrupted"
@@ -38,9 +42,11 @@ class Disruptions:
     def __init__(self, picture: Picture) -> None:
         self._picture = picture
 
-    def change_of(self, row: WorkloadRow, facts: Facts) -> Change | None:
-        """Back to the queue, where a pod of a group was taken away that stands and falls as a whole; else None."""
-        for group in self._picture.disrupted_groups(row.uid):
+    def change_of(self, row: WorkloadRow, facts: Facts, coverings: Sequence[Covering]) -> Change | None:
+        """Back to the queue, where a pod of a group was taken away that stands and falls as a whole; else None.
+        `coverings` are the PodGroups of the workload."""
+        assert row.admission is not None
+        for group in disrupted(coverings, row.admission.admitted_at):
             if group.mode is DisruptionMode.ALL:
                 return _back(row, facts, f"PodGroup {group.name}: kube-scheduler takes its place ({group.message})")
         pods = [pod for pod in self._picture.pods.disrupted(row.uid) if pod.disruption is not None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from random import Random
 
 import structlog
@@ -29,7 +29,7 @@ from queue_manager.kinds.kind import (
     Wait,
     Write,
 )
-from queue_manager.store.records import Action, OutboxEntry, State, WorkloadRow
+from queue_manager.store.records import Action, FailedTry, OutboxEntry, State, WorkloadRow
 
 log = structlog.get_logger(__name__)
 
@@ -68,7 +68,7 @@ class Executors:
         self._tasks = Tasks()
         self._notes = Notes(cluster, brain, clock, random, self._settle, lambda uid: self.on_idle(uid), component)
         self.done: list[int] = []
-        self.failed: list[tuple[int, str, datetime]] = []
+        self.failed: list[FailedTry] = []
         self.on_progress: Callable[[], None] = lambda: None
         self.on_idle: Callable[[str], None] = lambda uid: None
 
@@ -131,7 +131,7 @@ class Executors:
                     backoff.reset()
                 except ApiError as error:
                     until = self._clock.now() + timedelta(seconds=(pause := backoff.next(error.retry_after)))
-                    self.failed.extend((id_, str(error), until) for id_ in sorted(ids))
+                    self.failed.extend(FailedTry(id_, str(error), until) for id_ in sorted(ids))
                     log.warning("write failed, tried again", workload=uid, error=str(error), pause=round(pause, 1))
                     self.on_progress()
                     await self._clock.sleep(pause)

@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from queue_manager.cluster.port import Object
-from queue_manager.controller.picture import Picture
 from queue_manager.controller.transitions import Facts, annotate, drain, event
 from queue_manager.engine.decision import Admission, PodSetAssignment
 from queue_manager.engine.workload import PodGroup
-from queue_manager.kinds.kind import Kind
 from queue_manager.kinds.kubernetes_groups import Covering, noted
 from queue_manager.store.records import Change, State, WorkloadRow
 
@@ -24,33 +21,26 @@ _SAYS = "PodGroup "
 """Start of our messages about a group, by which they are known again."""
 
 
-class GroupWatch:
-    """Compares admissions with the PodGroups there are."""
+def change_by_groups(
+    row: WorkloadRow, coverings: Sequence[Covering], facts: Facts, *, quiet: bool = False
+) -> Change | None:
+    """The change that its PodGroups make to an admitted workload. `quiet`: its message speaks of something else."""
+    assert row.admission is not None
+    unsuited = [one for one in coverings if _is_apart(one, row.admission.admission, row)]
+    if unsuited:
+        return _plan_again(row, unsuited, facts)
+    speaks = row.state is State.RUNNING and not quiet
+    return _as_disrupted(row, coverings) or (_trouble(row, coverings) if speaks else None)
 
-    def __init__(self, picture: Picture) -> None:
-        self._picture = picture
 
-    def change_of(
-        self, row: WorkloadRow, obj: Object, kind: Kind, facts: Facts, *, quiet: bool = False
-    ) -> Change | None:
-        """The change that a PodGroup makes to an admitted workload. `quiet`: its message speaks of something else."""
-        assert row.admission is not None
-        coverings = self._picture.kubernetes_groups.of(row.uid, obj, kind)
-        unsuited = [one for one in coverings if _is_apart(one, row.admission.admission, row)]
-        if unsuited:
-            return _plan_again(row, unsuited, facts)
-        speaks = row.state is State.RUNNING and not quiet
-        return _as_disrupted(row, coverings) or (self._trouble(row, coverings) if speaks else None)
-
-    @staticmethod
-    def _trouble(row: WorkloadRow, coverings: Sequence[Covering]) -> Change | None:
-        """Tells once what keeps kube-scheduler from starting a group, and that it is over."""
-        assert row.admission is not None
-        found = next((text for one in coverings if (text := _why_not(one, row.admission.admission, row))), None)
-        if found is None:
-            return _told(row, "") if row.message.startswith(_SAYS) else None
-        what, details = found
-        return None if row.message.startswith(what) else _told(row, f"{what}: {details}")
+def _trouble(row: WorkloadRow, coverings: Sequence[Covering]) -> Change | None:
+    """Tells once what keeps kube-scheduler from starting a group, and that it is over."""
+    assert row.admission is not None
+    found = next((text for one in coverings if (text := _why_not(one, row.admission.admission, row))), None)
+    if found is None:
+        return _told(row, "") if row.message.startswith(_SAYS) else None
+    what, details = found
+    return None if row.message.startswith(what) else _told(row, f"{what}: {details}")
 
 
 def _told(row: WorkloadRow, message: str) -> Change:

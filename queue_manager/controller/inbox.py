@@ -120,7 +120,8 @@ class Inbox:
         elif resource in WITH_ECHOES and kind is EventType.MODIFIED and new and old and not differs(new, old):
             return
         elif resource in GROUP_OBJECTS:
-            self.touch(self._picture.kubernetes_groups.note(resource, kind, obj, old))
+            uid = self._picture.kubernetes_groups.note(resource, kind, obj, old)
+            self.touch(uid if uid in self._picture.rows else "")  # Who has yet to come is looked at then.
             return
         elif resource == NODES:
             self.nodes.add(obj["metadata"]["name"])

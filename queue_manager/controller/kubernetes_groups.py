@@ -6,7 +6,7 @@ Nothing is remembered of an object that is gone: a controller may delete its gro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TypeVar
@@ -112,15 +112,6 @@ class KubernetesGroups:
         ]
         return _told_apart(sorted(coverings, key=lambda covering: covering.group.name))
 
-    def disrupted(self, uid: str, obj: Object, kind: Kind, since: datetime) -> tuple[Disrupted, ...]:
-        """PodGroups that became a DisruptionTarget since then (to the second)."""
-        return tuple(
-            Disrupted(covering.group.name, covering.pod_sets, covering.group.disruption, covering.group.disrupted)
-            for covering in self.of(uid, obj, kind)
-            if covering.group.disrupted_at
-            and parse_rfc3339(covering.group.disrupted_at) >= since.replace(microsecond=0)
-        )
-
     # --- which objects
 
     def _owned(self, resource: Resource, chain: dict[str, tuple[Resource, Object]]) -> Iterator[Object]:
@@ -205,6 +196,15 @@ class KubernetesGroups:
                 _mark(self._of_workload, (resource, namespace, workload), name, there)
         else:
             _mark(self._workloads, (namespace, *controller_reference(obj)), (resource, name), there)
+
+
+def disrupted(coverings: Sequence[Covering], since: datetime) -> tuple[Disrupted, ...]:
+    """Those PodGroups that became a DisruptionTarget since then (to the second)."""
+    return tuple(
+        Disrupted(covering.group.name, covering.pod_sets, covering.group.disruption, covering.group.disrupted)
+        for covering in coverings
+        if covering.group.disrupted_at and parse_rfc3339(covering.group.disrupted_at) >= since.replace(microsecond=0)
+    )
 
 
 K = TypeVar("K")

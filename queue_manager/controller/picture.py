@@ -10,7 +10,7 @@ from queue_manager.cluster.port import JOB_SETS, JOBS, NODES, PODS, Object
 from queue_manager.config.compiled import Compiled, compile_objects
 from queue_manager.controller.drain import unsettled
 from queue_manager.controller.intake import Intake
-from queue_manager.controller.kubernetes_groups import Disrupted, KubernetesGroups
+from queue_manager.controller.kubernetes_groups import KubernetesGroups
 from queue_manager.controller.lost_nodes import readable_node
 from queue_manager.controller.owners import Owners
 from queue_manager.controller.plain_groups import PlainGroups
@@ -121,14 +121,6 @@ class Picture:
             )
             for pod_set in row.admission.admission.pod_sets
         }
-
-    def disrupted_groups(self, uid: str) -> tuple[Disrupted, ...]:
-        """PodGroups of an admitted workload of which kube-scheduler takes pods away since it was admitted."""
-        row = self.rows.get(uid)
-        obj = self.object_of(row) if row is not None else None
-        if row is None or obj is None or row.admission is None:
-            return ()
-        return self.kubernetes_groups.disrupted(uid, obj, self.kind_of(row), row.admission.admitted_at)
 
     def unsettled(self, uid: str, obj: Object | None) -> str:
         """What can still make pods for the workload, in words; "" when nothing can."""

@@ -17,7 +17,7 @@ from queue_manager.cluster.port import NODES, TRAIN_JOBS, ApiError, Object
 from queue_manager.controller.disruptions import Disruptions
 from queue_manager.controller.executor import Executors
 from queue_manager.controller.explanations import outside
-from queue_manager.controller.group_watch import GroupWatch
+from queue_manager.controller.group_watch import change_by_groups
 from queue_manager.controller.instructions import Instructions
 from queue_manager.controller.intake import Reading, merged, same_pods, with_reclaimed
 from queue_manager.controller.labels import as_labelled, outvoted, settled
@@ -48,6 +48,7 @@ from queue_manager.controller.transitions import (
 )
 from queue_manager.engine.resize import running_pods
 from queue_manager.kinds.kind import Done, Kind, Unresolvable
+from queue_manager.kinds.kubernetes_groups import Covering
 from queue_manager.kinds.registry import managed_ancestor
 from queue_manager.store.deadlines import STARTED, open_checks
 from queue_manager.store.records import CHARGED, ENDED, Change, OutboxEntry, State, Wish, WorkloadRow
@@ -79,7 +80,6 @@ class Reconciler:
         self.instructions = Instructions()
         self.reports = reports
         self._resizing = Resizing(picture, passed)
-        self._groups = GroupWatch(picture)
         self._disruptions = Disruptions(picture)
         self._node_failures = NodeFailures(picture)
         self._moves = Moves(picture, self._resizing)
@@ -147,9 +147,11 @@ class Reconciler:
             return stop_trouble(row, trouble)
         if row.state in (State.WAITING, State.HELD):
             return self._reread(row, obj, kind) or emptied(row, obj, facts.now)
+        groups: tuple[Covering, ...] = ()
         if row.admission is not None and row.state is not State.DRAINING:
             settings = self._picture.compiled.settings
-            if (change := self._disruptions.change_of(row, facts)) is not None:
+            groups = self._picture.kubernetes_groups.of(uid, obj, kind)
+            if (change := self._disruptions.change_of(row, facts, groups)) is not None:
                 return change
             if (change := self._node_failures.change_of(row, facts, settings)) is not None:
                 return change
@@ -161,7 +163,7 @@ class Reconciler:
             if (change := placement_lost(row, problem, running=running)) is not None:
                 return change
             quiet = True
-        if row.state in STARTED and (change := self._groups.change_of(row, obj, kind, facts, quiet=quiet)) is not None:
+        if row.state in STARTED and (change := change_by_groups(row, groups, facts, quiet=quiet)) is not None:
             return change
         if row.state in STARTED:
             self._picture.refresh(row)
@@ -172,7 +174,7 @@ class Reconciler:
             self._executors.submit(sync(row))
         if row.state is not State.RESERVED:
             return None
-        return self._groups.change_of(row, obj, kind, facts) or self._changed_while_reserved(row, obj, kind, facts)
+        return change_by_groups(row, groups, facts) or self._changed_while_reserved(row, obj, kind, facts)
 
     def _rules(self, row: WorkloadRow) -> Rules:
         compiled = self._picture.compiled

@@ -39,6 +39,5 @@ class Settling:
         if ids := [id_ for id_ in done if id_]:
             await self._in_thread(self._store.outbox_done, self._epoch, ids, self._clock.now())
         failed, executors.failed = executors.failed, []
-        for id_, error, until in failed:
-            if id_:
-                await self._in_thread(self._store.outbox_failed, self._epoch, id_, error, until, self._clock.now())
+        if tries := [one for one in failed if one.id]:
+            await self._in_thread(self._store.outbox_failed, self._epoch, tries, self._clock.now())

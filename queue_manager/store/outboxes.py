@@ -8,13 +8,24 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, text
 
 from queue_manager.store import leases
-from queue_manager.store.records import Action, OutboxEntry
+from queue_manager.store.records import Action, FailedTry, OutboxEntry
 
 _PENDING = text(
     "SELECT id, workload_uid, action, payload, tries, last_error, created_at, not_before FROM outbox ORDER BY id"
 )
 _DONE = text("DELETE FROM outbox WHERE id = ANY(:ids)")
-_FAILED = text("UPDATE outbox SET tries = tries + 1, last_error = :error, not_before = :not_before WHERE id = :id")
+_FAILED = text(
+    """
+    UPDATE outbox SET tries = outbox.tries + failed.tries, last_error = failed.error, not_before = failed.not_before
+    FROM (
+        SELECT id, count(*) AS tries, (array_agg(error ORDER BY at DESC))[1] AS error, max(not_before) AS not_before
+        FROM unnest(CAST(:ids AS bigint[]), CAST(:errors AS text[]), CAST(:until AS timestamptz[]))
+            WITH ORDINALITY AS each(id, error, not_before, at)
+        GROUP BY id
+    ) AS failed
+    WHERE outbox.id = failed.id
+    """
+)
 _OLDEST = text("SELECT min(created_at) FROM outbox")
 
 
@@ -41,10 +52,15 @@ def done(connection: Connection, epoch: int, ids: Sequence[int]) -> None:
     connection.execute(_DONE, {"ids": list(ids)})
 
 
-def failed(connection: Connection, epoch: int, id: int, error: str, not_before: datetime) -> None:
-    """Counts a failed try of an entry, which waits until `not_before`."""
+def failed(connection: Connection, epoch: int, tries: Sequence[FailedTry]) -> None:
+    """Counts failed tries of entries, oldest first; each waits as its last one says. Unknown ids are ignored."""
     leases.fence(connection, epoch)
-    connection.execute(_FAILED, {"id": id, "error": error.replace("\0", "�"), "not_before": not_before})
+    values = {
+        "ids": [one.id for one in tries],
+        "errors": [one.error.replace("\0", "�") for one in tries],
+        "until": [one.not_before for one in tries],
+    }
+    connection.execute(_FAILED, values)
 
 
 def age(connection: Connection, now: datetime) -> timedelta:

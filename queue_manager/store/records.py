@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Admission
@@ -188,6 +188,14 @@ class OutboxEntry:
     last_error: str = ""
     created_at: datetime | None = None
     not_before: datetime | None = None
+
+
+class FailedTry(NamedTuple):
+    """A try of the entry with this id that failed; the next one comes at `not_before`."""
+
+    id: int
+    error: str
+    not_before: datetime
 
 
 class Wish(StrEnum):

@@ -38,6 +38,7 @@ from queue_manager.store.records import (
     Change,
     Committed,
     ConfigObject,
+    FailedTry,
     Instruction,
     NodeRow,
     OutboxEntry,
@@ -188,10 +189,10 @@ class Store:
         with self.engine.begin() as connection:
             outboxes.done(connection, epoch, ids)
 
-    def outbox_failed(self, epoch: int, id: int, error: str, not_before: datetime, now: datetime) -> None:
-        """Notes a failed try; the entry waits until `not_before`."""
+    def outbox_failed(self, epoch: int, tries: Sequence[FailedTry], now: datetime) -> None:
+        """Notes failed tries, oldest first; each entry waits until the `not_before` of its last one."""
         with self.engine.begin() as connection:
-            outboxes.failed(connection, epoch, id, error, not_before)
+            outboxes.failed(connection, epoch, tries)
 
     def outbox_age(self, now: datetime) -> timedelta:
         """Age of the oldest entry, zero when there is none."""

@@ -23,8 +23,10 @@ from queue_manager.cluster.port import (
 )
 from queue_manager.cluster.simulated.crds import definition
 from queue_manager.controller.intake import Intake, merged
+from queue_manager.controller.kubernetes_groups import disrupted
 from queue_manager.engine.decision import Reason
 from queue_manager.engine.workload import DisruptionMode, GroupPolicy
+from queue_manager.kinds.kubernetes_groups import Covering
 from queue_manager.kinds.trainjob import TrainJobKind
 from queue_manager.store.records import State
 from queue_manager.store.store import Store
@@ -311,19 +313,50 @@ async def test_disrupted_groups_since_the_admission(store: Store) -> None:
         assert world.controller is not None
         assert world.controller.term is not None
         picture = world.controller.term.picture
+        assert row.admission is not None
+        admitted_at = row.admission.admitted_at
+
+        def coverings() -> tuple[Covering, ...]:
+            return picture.kubernetes_groups.of(row.uid, groups.job("a"), picture.kind_of(row))
+
         groups.make("g", groups.job("a"), key="", all_=True)
         await world.clock.advance(5)
-        assert picture.disrupted_groups(row.uid) == ()
+        assert len(coverings()) == 1
+        assert disrupted(coverings(), admitted_at) == ()
         groups.condition("g", "DisruptionTarget", "True", "PreemptionByScheduler", "preempted by ns/other")
         await world.clock.advance(1)
-        (found,) = picture.disrupted_groups(row.uid)
+        (found,) = disrupted(coverings(), admitted_at)
         assert (found.name, found.mode, found.message) == ("g", DisruptionMode.ALL, "preempted by ns/other")
         assert found.pod_sets == ("main",)
         # A group that is kept over a suspension keeps its condition.
-        obj = groups.job("a")
-        later = datetime(2999, 1, 1, tzinfo=UTC)
-        assert picture.kubernetes_groups.disrupted(row.uid, obj, picture.kind_of(row), later) == ()
-        assert picture.disrupted_groups("nobody") == ()
+        assert disrupted(coverings(), datetime(2999, 1, 1, tzinfo=UTC)) == ()
+
+
+async def test_the_groups_of_a_running_job_are_looked_up_once_a_look_and_those_of_nobody_wake_nobody(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with World(store) as world:
+        groups = Groups(world, VERSIONS[0])
+        job = batch_job("a", 2, seconds=600)
+        await world.submit(job, JOBS)
+        row = await world.until_state("a", State.RUNNING)
+        await world.clock.advance(10)
+        assert world.controller is not None
+        term = world.controller.term
+        assert term is not None
+        found, looked = term.picture.kubernetes_groups.of, []
+        monkeypatch.setattr(
+            term.picture.kubernetes_groups, "of", lambda uid, *how: looked.append(uid) or found(uid, *how)
+        )
+        other = {**groups.job("a"), "metadata": {"name": "b", "namespace": "ns", "uid": "b"}}
+        cycles = term.counters.cycles
+        groups.make("h", other, key="")
+        await world.clock.advance(1)
+        assert (term.counters.cycles, looked) == (cycles, [])
+        groups.make("g", groups.job("a"), key="")
+        await world.clock.advance(1)
+        assert term.counters.cycles - cycles == len(looked) > 0
+        assert set(looked) == {row.uid}
 
 
 async def test_without_the_api_there_is_nothing(store: Store) -> None:

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.cluster
 LONG = 60.0
 GROUP = "queue-manager.io/pod-group"
 WITHIN_QUEUE = {"withinClusterQueue": "LowerPriority"}
+URGENT = "jobset.sigs.k8s.io/jobset-name=urgent"
 
 
 def plain(name: str, group: str, size: int, *, gpus: int = 8, priority: str = "low", **annotations: str) -> Object:
@@ -46,8 +47,8 @@ def of(group: str) -> str:
     return f"{GROUP}={group}"
 
 
-def running(product: Product, namespace: str, group: str) -> list[Object]:
-    return [pod for pod in product.cluster.pods(namespace, of(group)) if pod_phase(pod) == "Running"]
+def running(product: Product, namespace: str, selector: str) -> list[Object]:
+    return [pod for pod in product.cluster.pods(namespace, selector) if pod_phase(pod) == "Running"]
 
 
 def configure(product: Product, gpus: int, **spec: Any) -> str:
@@ -64,14 +65,14 @@ def test_eight_pods_start_together_in_one_rack_and_seven_of_them_not_at_all(prod
     row = product.wait_state(namespace, "g", State.HELD, reason="PodsMissing", timeout=LONG)
     product.client.wait(lambda: product.row(namespace, "g").message == "7 of 8 pods exist", str(row), timeout=LONG)
     catch_up(product)
-    assert running(product, namespace, "g") == []
+    assert running(product, namespace, of("g")) == []
     assert product.charged("team") == 0
     assert product.explanation(namespace, "g")["blockers"][0]["message"] == "7 of 8 pods exist"
 
     product.client.create(plain("g-7", "g", 8, required_topology=RACK), namespace)
     row = product.wait_state(namespace, "g", State.RUNNING, timeout=LONG)
-    product.client.wait(lambda: len(running(product, namespace, "g")) == 8, "all run", timeout=LONG)
-    pods = running(product, namespace, "g")
+    product.client.wait(lambda: len(running(product, namespace, of("g"))) == 8, "all run", timeout=LONG)
+    pods = running(product, namespace, of("g"))
     assert len(racks_of(product, pods)) == 1
     assert len(set(nodes_of(pods))) == 8
     assert (row.kind, product.charged("team")) == ("PodGroup", 64)
@@ -98,7 +99,7 @@ def test_a_preemptor_waits_until_the_last_pod_of_the_group_is_deleted_and_the_gr
     for number in range(2):
         product.client.create(plain(f"g-{number}", "g", 2), namespace)
     uid = product.wait_state(namespace, "g", State.RUNNING, timeout=LONG).uid
-    product.client.wait(lambda: len(running(product, namespace, "g")) == 2, "both run", timeout=LONG)
+    product.client.wait(lambda: len(running(product, namespace, of("g"))) == 2, "both run", timeout=LONG)
     held = product.client.get(POD, "g-1", namespace)
     hold(product, held)
 
@@ -120,10 +121,11 @@ def test_a_preemptor_waits_until_the_last_pod_of_the_group_is_deleted_and_the_gr
     for number in range(2, 4):
         product.client.create(plain(f"g-{number}", "g", 2), namespace)
     product.wait_state(namespace, "g", State.WAITING, reason="WaitingForQuota", timeout=LONG)
-    product.cluster.finish_pods(namespace, "jobset.sigs.k8s.io/jobset-name=urgent")
+    product.client.wait(lambda: len(running(product, namespace, URGENT)) == 2, "the other one runs", timeout=LONG)
+    product.cluster.finish_pods(namespace, URGENT)
     row = product.wait_state(namespace, "g", State.RUNNING, timeout=LONG)
     assert (row.uid, row.attempt) == (uid, 2)
-    product.client.wait(lambda: len(running(product, namespace, "g")) == 2, "both run", timeout=LONG)
+    product.client.wait(lambda: len(running(product, namespace, of("g"))) == 2, "both run", timeout=LONG)
 
 
 def test_a_pod_that_failed_is_replaced_at_its_place_and_one_too_many_stays_behind_its_gate(product: Product) -> None:
@@ -142,7 +144,7 @@ def test_a_pod_that_failed_is_replaced_at_its_place_and_one_too_many_stays_behin
     assert product.charged("team") == 32
 
     product.client.create(plain("g-4", "g", 4, unconstrained_topology="true"), namespace)
-    product.client.wait(lambda: len(running(product, namespace, "g")) == 4, "it is replaced", timeout=LONG)
+    product.client.wait(lambda: len(running(product, namespace, of("g"))) == 4, "it is replaced", timeout=LONG)
     assert product.client.get(POD, "g-4", namespace)["spec"]["nodeName"] == place
     product.client.create(plain("g-5", "g", 4, unconstrained_topology="true"), namespace)
     assert "others have them" in product.wait_event(namespace, "g-5", "NoPlace")[0]

@@ -19,7 +19,7 @@ from sqlalchemy import event
 from queue_manager.store.database import conninfo, make_engine
 from queue_manager.store.embedded import EmbeddedPostgres
 from queue_manager.store.listing import SORTS, make_cursor
-from queue_manager.store.records import Action, Change, OutboxEntry, State, WorkloadFilter
+from queue_manager.store.records import Action, Change, FailedTry, OutboxEntry, State, WorkloadFilter
 from queue_manager.store.store import Store
 from tests.store.builders import NOW, admitted, reserved, workload
 
@@ -162,7 +162,7 @@ FILTERS = (
         lambda store: store.move_to_history(NOW - timedelta(days=3000), 100),
         lambda store: store.outbox_age(NOW),
         lambda store: store.outbox_done(1, [-1, -2], NOW),
-        lambda store: store.outbox_failed(1, -1, "", NOW, NOW),
+        lambda store: store.outbox_failed(1, [FailedTry(-1, "", NOW)], NOW),
         lambda store: store.revisions(),
         lambda store: store.revisions(before=500),
         lambda store: store.audit_entries(),

@@ -17,6 +17,7 @@ from queue_manager.store.listing import BadCursor
 from queue_manager.store.records import (
     Action,
     Change,
+    FailedTry,
     LedgerEntry,
     LedgerState,
     NodeRow,
@@ -168,15 +169,23 @@ def test_the_outbox_keeps_what_failed_and_forgets_what_is_done(store: Store) -> 
     assert store.outbox_age(NOW) == timedelta()
     entries = (OutboxEntry(uid="uid-1", action=Action.SYNC), OutboxEntry(uid="uid-1", action=Action.EVENT))
     sync, event = store.commit(epoch, None, NOW, [Change(row=workload(), outbox=entries)]).outbox
-    store.outbox_failed(epoch, sync.id, "503 \0", NOW + SECOND, NOW)
-    assert store.pending_outbox() == [replace(sync, tries=1, last_error="503 �", not_before=NOW + SECOND), event]
+    tries = [
+        FailedTry(sync.id, "429", NOW),
+        FailedTry(event.id, "500", NOW + 2 * SECOND),
+        FailedTry(sync.id, "503 \0", NOW + SECOND),
+        FailedTry(12345, "404", NOW),
+    ]
+    store.outbox_failed(epoch, tries, NOW)
+    sync = replace(sync, tries=2, last_error="503 �", not_before=NOW + SECOND)
+    event = replace(event, tries=1, last_error="500", not_before=NOW + 2 * SECOND)
+    assert store.pending_outbox() == [sync, event]
     assert store.outbox_age(NOW + 5 * SECOND) == 5 * SECOND
     store.outbox_done(epoch, [sync.id, 12345], NOW)
     assert store.pending_outbox() == [event]
     with pytest.raises(StaleEpoch):
         store.outbox_done(epoch + 1, [event.id], NOW)
     with pytest.raises(StaleEpoch):
-        store.outbox_failed(epoch + 1, event.id, "", NOW, NOW)
+        store.outbox_failed(epoch + 1, tries, NOW)
 
 
 DAMAGES = (
