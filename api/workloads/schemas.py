@@ -187,8 +187,26 @@ class Workload(ApiModel):
     pod_groups: list[PodGroup]
 
 
+class Holder(ApiModel):
+    """A workload that holds something: how much of what is missing (base units; None where that is not counted), since
+    when, and until when at the latest (None without a maximum run time)."""
+
+    namespace: str
+    name: str
+    kind: str
+    queue: str
+    user: str
+    priority: int
+    state: State
+    amount: int | None
+    since: datetime
+    until: datetime | None
+
+
 class Blocker(ApiModel):
-    """One thing in the way. `holders` are workloads (namespace/name) that hold what is missing, largest first."""
+    """One thing in the way. `holders` are workloads (namespace/name) that hold what is missing, largest first, and
+    `held` says more of those that still do; the end of those in `enough` would do. `waysOut` are what
+    could do away with it, each for itself."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="allow")
 
@@ -201,16 +219,22 @@ class Blocker(ApiModel):
     available: int = 0
     missing: int = 0
     holders: list[str] = Field(default_factory=list)
+    enough: list[str] = Field(default_factory=list)
+    held: list[Holder] = Field(default_factory=list)
+    ways_out: list[str] = Field(default_factory=list)
 
 
 class Explanation(ApiModel):
-    """Why a workload waits. `position`, `estimatedStart` and blockers are there only while it does."""
+    """Why a workload waits. `position`, `estimatedStart` and blockers are there only while it does. `since` is when it
+    was created, `waitingSince` when it began to wait this time, `queued` how many wait in its queue."""
 
     state: State
     reason: str
     message: str
     position: int | None = None
+    queued: int | None = None
     since: datetime
+    waiting_since: datetime | None = None
     as_of: datetime | None = None
     estimated_start: datetime | None = None
     blockers: list[Blocker] = Field(default_factory=list)

@@ -21,6 +21,7 @@ from queue_manager.store.records import ENDED, CheckState, State, WorkloadFilter
 from ..context import Context
 from ..paging import Page
 from ..problems import ProblemError, not_found
+from . import ways_out
 from .schemas import (
     ActionEntry,
     AdmissionEntry,
@@ -116,9 +117,28 @@ def explain(context: Context, row: WorkloadRow) -> Explanation:
     body = context.store.explanation(row.uid) if row.explained else None
     if not body:
         return Explanation(state=row.state, reason=row.reason, message=row.message, since=row.created_at)
-    return Explanation.model_validate(
+    found = Explanation.model_validate(
         {"reason": row.reason, "message": row.message, "since": row.created_at, **body, "state": row.state}
     )
+    found.blockers = completed(context, found.blockers)
+    found.waiting_since = _waiting_since(context, row)
+    if row.state is State.WAITING and row.queue:
+        found.queued = context.store.queue_counts().get(row.queue, {}).get(State.WAITING, 0)
+    return found
+
+
+def completed(context: Context, blockers: Sequence[Blocker]) -> list[Blocker]:
+    """Blockers with what their holders have now, and with the ways out."""
+    names = {holder for blocker in blockers for holder in blocker.holders}
+    pairs = [(namespace, name) for namespace, _, name in (each.partition("/") for each in sorted(names))]
+    rows = {f"{row.namespace}/{row.name}": row for row in context.store.charged_workloads(pairs)}
+    return [ways_out.completed(blocker, rows) for blocker in blockers]
+
+
+def _waiting_since(context: Context, row: WorkloadRow) -> datetime:
+    """When it was created, or when its last admission was over."""
+    ends = (each.evicted_at or each.ended_at for each in context.store.admissions(row.uid))
+    return max((row.created_at, *(end for end in ends if end is not None)))
 
 
 def _waits_for_checks(context: Context, row: WorkloadRow) -> Explanation:
@@ -137,8 +157,9 @@ def _waits_for_checks(context: Context, row: WorkloadRow) -> Explanation:
         reason=row.reason,
         message="; ".join(blocker.message for blocker in blockers) or "its checks are ready: it starts now",
         since=row.created_at,
+        waiting_since=row.admission.admitted_at if row.admission else None,
         as_of=context.now(),
-        blockers=blockers,
+        blockers=completed(context, blockers),
     )
 
 

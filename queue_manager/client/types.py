@@ -105,8 +105,24 @@ class Workload(TypedDict):
     podGroups: list[PodGroup]
 
 
+class Holder(TypedDict):
+    """A workload that holds something; `amount` of what is missing, None where that is not counted."""
+
+    namespace: str
+    name: str
+    kind: str
+    queue: str
+    user: str
+    priority: int
+    state: State
+    amount: int | None
+    since: str
+    until: str | None
+
+
 class Blocker(TypedDict):
-    """One thing in the way; `holders` are workloads (namespace/name) that hold what is missing, largest first."""
+    """One thing in the way. `holders` are workloads (namespace/name) that hold what is missing, largest first, `held`
+    says more of them; the end of those in `enough` would do, as would each of `waysOut`."""
 
     type: str
     message: str
@@ -117,6 +133,9 @@ class Blocker(TypedDict):
     available: int
     missing: int
     holders: list[str]
+    enough: list[str]
+    held: list[Holder]
+    waysOut: list[str]
 
 
 class Explanation(TypedDict):
@@ -126,7 +145,9 @@ class Explanation(TypedDict):
     reason: str
     message: str
     position: int | None
+    queued: int | None
     since: str
+    waitingSince: str | None
     asOf: str | None
     estimatedStart: str | None
     blockers: list[Blocker]

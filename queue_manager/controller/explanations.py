@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -31,7 +31,11 @@ def explanation_of(
 
 
 def _blocker(blocker: Blocker, row: WorkloadRow, rows: Mapping[str, WorkloadRow]) -> Mapping[str, Any]:
-    holders = [rows[uid] for uid in dict.fromkeys(map(owner_uid, blocker.holders)) if uid in rows]
+
+    def names(uids: Sequence[str]) -> list[str]:
+        found = (rows[uid] for uid in dict.fromkeys(map(owner_uid, uids)) if uid in rows)
+        return [f"{row.namespace}/{row.name}" for row in found]
+
     return {
         "type": blocker.type.value,
         "message": _backs_off(row) if blocker.type is BlockerType.BACKOFF else blocker.message,
@@ -41,7 +45,8 @@ def _blocker(blocker: Blocker, row: WorkloadRow, rows: Mapping[str, WorkloadRow]
         "requested": blocker.requested,
         "available": blocker.available,
         "missing": blocker.missing,
-        "holders": [f"{row.namespace}/{row.name}" for row in holders],
+        "holders": names(blocker.holders),
+        "enough": names(blocker.enough),
     }
 
 

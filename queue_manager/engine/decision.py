@@ -56,7 +56,8 @@ class BlockerType(StrEnum):
 class Blocker:
     """One thing in the way, with numbers in base units. `node` is the queue or cohort whose limit binds, or the domain.
 
-    `holders` are uids of workloads that hold what is missing, largest holder first, at most 10.
+    `holders` are uids of workloads that hold what is missing, largest holder first, at most 10. `enough` are those of
+    them that would do if they ended, the largest first; empty where all of them are too few or nobody knows.
     """
 
     type: BlockerType
@@ -68,6 +69,7 @@ class Blocker:
     available: int = 0
     missing: int = 0
     holders: tuple[str, ...] = ()
+    enough: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class LackBlockers:
         """What somebody reads who waits in a queue and lacks this."""
         match lack:
             case QuotaLack():
-                return [self._of_quota(lack)]
+                return [self._of_quota(lack, queue)]
             case FlavorLack(resource=resource, refusals=refusals):
                 text = "; ".join(dict.fromkeys(why for _, why in refusals))
                 return [Blocker(BlockerType.FLAVOR, text, flavor=refusals[0][0], resource=resource)]
@@ -79,7 +79,7 @@ class LackBlockers:
                 found.append((-counted.amounts.get(hit.what, 0), uid))
         return tuple(uid for _, uid in sorted(found)[:MOST_HOLDERS])
 
-    def _of_quota(self, lack: QuotaLack) -> Blocker:
+    def _of_quota(self, lack: QuotaLack, queue: QueueState) -> Blocker:
         """The limit that is short by most comes first; `node` is where more quota would do."""
         worst = max(lack.shortages, key=lambda shortage: shortage.missing)
         resource, available = lack.cell.resource, worst.requested - lack.missing
@@ -101,7 +101,34 @@ class LackBlockers:
             available,
             lack.missing,
             self._holders(worst.node, lack.cell, FUTURE),
+            self._enough(lack, worst.node, queue) if lack.most is None else (),
         )
+
+    def _enough(self, lack: QuotaLack, node: TreeNode, queue: QueueState) -> tuple[str, ...]:
+        """Holders whose end would free what is missing, tried on the tree: what somebody uses of quota that its queue
+        does not lend frees nothing for others."""
+        state, cell = self._state, lack.cell
+        waits, amount = state.tree.queues[queue.name], lack.shortages[0].requested
+        missing = max(shortage.missing for shortage in state.tree.shortages(waits, cell, amount, FUTURE))
+        found: list[str] = []
+        start = state.log.mark()
+        for uid in self._holders(node, cell, FUTURE):
+            standing = state.records[uid].standing[FUTURE]
+            if standing is None:
+                continue
+            mark = state.log.mark()
+            state.tree.remove(state.tree.queues[standing.queue], {cell: standing.charge[cell]}, FUTURE)
+            left = state.tree.shortages(waits, cell, amount, FUTURE)
+            short = max((shortage.missing for shortage in left), default=0)
+            if short == missing:
+                state.log.revert(mark)
+                continue
+            found.append(uid)
+            missing = short
+            if not left:
+                break
+        state.log.revert(start)
+        return tuple(found) if not missing else ()
 
     @staticmethod
     def _short_in(cell: Cell, shortage: Shortage) -> str:

@@ -357,6 +357,13 @@ class Store:
         with self._reading() as connection:
             return workloads.find(connection, namespace, name, kind)
 
+    def charged_workloads(self, names: Sequence[tuple[str, str]]) -> list[WorkloadRow]:
+        """Workloads of any of the names (namespace, name) that are admitted, in no order."""
+        if not names:
+            return []
+        with self._reading() as connection:
+            return workloads.charged(connection, names)
+
     def explanation(self, uid: str) -> Mapping[str, Any] | None:
         """Why the workload waits, in the API's shape; None when it does not wait or was not looked at yet."""
         with self._reading() as connection:

@@ -84,6 +84,14 @@ def find(connection: Connection, namespace: str, name: str, kind: str | None) ->
     return _newest_first(get(connection, uids))
 
 
+def charged(connection: Connection, names: Sequence[tuple[str, str]]) -> list[WorkloadRow]:
+    """Workloads of any of the names (namespace, name) that are admitted."""
+    query = select(workloads.c.uid).where(
+        tuple_(workloads.c.namespace, workloads.c.name).in_(names), workloads.c.open_attempt.is_not(None)
+    )
+    return get(connection, list(connection.execute(query).scalars()))
+
+
 def listed(
     connection: Connection, wanted: WorkloadFilter, sort: str, cursor: str | None, limit: int
 ) -> tuple[list[WorkloadRow], str | None]:

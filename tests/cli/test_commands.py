@@ -133,10 +133,22 @@ def test_workloads_as_yaml_with_a_limit(run: Run, company: str):
 
 def test_explain(run: Run, company: str):
     text = run("explain", "team-nlp/blocked", server=company).stdout
-    assert text.startswith("TrainJob team-nlp/blocked: waiting, created ")
-    assert "queue company/research/nlp, position 1, priority 0\n12 GPUs short in nlp\n" in text
-    assert "Quota at nlp h100 nvidia.com/gpu: requested 16, available 4, missing 12" in text
-    assert "held by team-nlp/big" in text
+    lines = text.splitlines()
+    assert lines[0].startswith("TrainJob team-nlp/blocked: waiting, created ")
+    assert lines[1] == "queue company/research/nlp, position 1 of 2, priority 0"
+    assert lines[2].startswith("waits since 2026-11-29T11:40:00Z (")
+    assert "; looked at " in lines[2]
+    assert lines[3:7] == [
+        "",
+        "in the way:",
+        "  1. 12 GPUs short in nlp",
+        "     Quota at nlp h100 nvidia.com/gpu: requested 16, available 4, missing 12",
+    ]
+    assert lines[7].startswith("     held by team-nlp/big  72 gpu, queue nlp, ada, priority 0, running for ")
+    assert lines[8:] == [
+        "     goes when 12 nvidia.com/gpu of flavor h100 become free there",
+        "       or when nlp gets 12 nvidia.com/gpu of flavor h100 more (nominalQuota)",
+    ]
 
 
 def test_explain_as_json_is_the_answer_of_the_api(run: Run, company: str):

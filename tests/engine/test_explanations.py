@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ from queue_manager.engine.decision import Blocker, BlockerType
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.records import Phase
 from queue_manager.engine.workload import Workload
+from tests.engine import scenario
 from tests.engine.generate import RACK, batches, configurations, copy_of, engine_of, nodes, settle
 from tests.engine.test_properties import COMMON, EXAMPLES
 
@@ -49,6 +51,8 @@ class World:
     configuration: Configuration = field(init=False)
     nodes: dict[str, Node] = field(init=False)
     now: int = 1 << 40
+    gone: tuple[str, ...] = ()
+    """Workloads that have ended."""
 
     def __post_init__(self) -> None:
         self.configuration = self.engine._state.configuration
@@ -60,6 +64,8 @@ class World:
         for uid, record in list(fresh._state.records.items()):
             if record.phase is Phase.WAITING and uid != self.uid:
                 fresh.remove_workload(uid)
+        for uid in self.gone:
+            fresh.remove_workload(uid)
         fresh.configure(self.configuration)
         for node in self.nodes.values():
             fresh.upsert_node(node)
@@ -139,6 +145,11 @@ def check(engine: Engine, uid: str) -> None:
     for blocker in listed:
         others = [other for other in listed if other is not blocker]
         assert not granted(engine, uid, others), f"{uid} starts without {blocker} of {listed}"
+        if blocker.enough:
+            world = World(engine, uid, gone=blocker.enough)
+            for other in others:
+                world.grant(other)
+            assert world.admitted(), f"{uid} waits although {blocker.enough} ended and {others} are granted"
 
 
 def granted(engine: Engine, uid: str, blockers: Sequence[Blocker]) -> bool:
@@ -239,3 +250,31 @@ def anywhere(workload: Workload) -> Workload:
         for group in workload.pod_groups
     )
     return replace(workload, topology=None, pod_groups=groups)
+
+
+LENDING = """
+flavors: {f: {}}
+cohorts: {all: {}}
+queues:
+  keeps: {cohort: all, quota: {f: {cpu: {nominal: 8, lend: 2}}}}
+  lends: {cohort: all, quota: {f: {cpu: 8}}}
+  asks: {cohort: all, quota: {f: {cpu: 0}}}
+"""
+
+
+def test_whose_end_would_do_leaves_out_those_that_use_what_their_queue_never_lends() -> None:
+    c = scenario.configuration(yaml.safe_load(LENDING))
+    jobs = {"large": ("keeps", 6), "one": ("lends", 4), "two": ("lends", 3), "waits": ("asks", 7)}
+    batch = [
+        scenario.workload(uid, {"queue": queue, "cpu": cpu}, created)
+        for created, (uid, (queue, cpu)) in enumerate(jobs.items(), 1)
+    ]
+    engine = engine_of(c, [], batch)
+    settle(engine)
+    waiting = engine.explain("waits", 1 << 40)
+    assert waiting is not None
+    [blocker] = waiting.blockers
+    assert (blocker.requested, blocker.available, blocker.missing) == (7000, 3000, 4000)
+    assert blocker.holders == ("large", "one", "two")
+    assert blocker.enough == ("one",)
+    check_all(engine)
