@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Text, any_, literal, select, text, true
+from sqlalchemy import ColumnElement, Connection, Row, Text, any_, literal, select, text, true, tuple_
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from queue_manager.engine.configuration import Cell
