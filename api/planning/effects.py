@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from queue_manager.config.compiled import Compiled
 from queue_manager.engine.configuration import Preemption, Queue
-from queue_manager.engine.decision import HOPELESS, BlockerType, Plan, Reason, Waiting
+from queue_manager.engine.decision import Plan, Reason
 from queue_manager.engine.engine import Engine
+from queue_manager.engine.outlook import Outlook
 from queue_manager.engine.resize import owner_uid
 from queue_manager.store import codec
 from queue_manager.store.records import State, WorkloadRow
@@ -38,13 +39,6 @@ LABELS_UNKNOWN = (
 )
 MOST_NAMED = 10
 """How many queues a sentence names at most."""
-FOR_GOOD = frozenset(
-    {
-        *(BlockerType.MAX_QUOTA, BlockerType.FLAVOR, BlockerType.DEVICE_CLASS, BlockerType.NAMESPACE),
-        *(BlockerType.QUEUE_STOPPED, BlockerType.QUEUE_INACTIVE),
-    }
-)
-"""Blockers that no end of another workload takes away."""
 UNDECIDED = frozenset(
     {Reason.TOPOLOGY_PLACEMENT_FAILED, Reason.LIMIT_REACHED, Reason.NOT_EVALUATED, Reason.BACKOFF, Reason.BEHIND_HOLD}
 )
@@ -70,15 +64,13 @@ class _Played:
     started: set[str] = field(default_factory=set)
     stopped: set[str] = field(default_factory=set)
     preempted: set[str] = field(default_factory=set)
-    waiting: dict[str, Waiting] = field(default_factory=dict)
+    waiting: Mapping[str, Outlook] = field(default_factory=dict)
     settled: bool = False
 
-    def note(self, plan: Plan, *, reasons: bool = True) -> None:
+    def note(self, plan: Plan) -> None:
         self.started.update(owner_uid(admission.uid) for admission in plan.admissions)
         self.stopped.update(eviction.uid for eviction in plan.evictions)
         self.preempted.update(eviction.uid for eviction in plan.evictions if eviction.by)
-        if reasons:
-            self.waiting.update((waiting.uid, waiting) for waiting in plan.waiting)
 
 
 def effects_of(before: Compiled, after: Compiled, live: Live) -> Effects:
@@ -92,7 +84,7 @@ def effects_of(before: Compiled, after: Compiled, live: Live) -> Effects:
     charges = {row.uid: engine.charge_of(row.uid) for row in live.rows if row.admission is not None}
     baseline = _Played()
     plan = engine.plan(now)
-    baseline.note(plan, reasons=False)
+    baseline.note(plan)
     was_preempting = {owner_uid(eviction.by) for eviction in plan.evictions if eviction.by}
     del plan  # what nobody holds is not put into words
     engine.revoke()
@@ -190,8 +182,11 @@ def _play(engine: Engine, now: int) -> _Played:
         if not plan.evictions and not plan.admissions:
             played.settled = True
             break
-        for eviction in plan.evictions:
-            engine.release(eviction.uid)
+        gone = [eviction.uid for eviction in plan.evictions]
+        del plan  # what nobody holds is not put into words
+        for uid in gone:
+            engine.release(uid)
+    played.waiting = engine.outlook()
     return played
 
 
@@ -210,7 +205,7 @@ def _never(rows: Collection[WorkloadRow], played: _Played, compiled: Compiled, l
         waiting = played.waiting.get(row.uid)
         if waiting is None or waiting.reason in UNDECIDED:
             undecided.setdefault(_shape(row), []).append(row)
-        elif waiting.reason in HOPELESS or any(blocker.type in FOR_GOOD for blocker in waiting.blockers):
+        elif waiting.for_good:
             never.add(row.uid)
     if undecided:
         alone = _Alone(compiled, live)

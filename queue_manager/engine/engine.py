@@ -16,6 +16,7 @@ from queue_manager.engine.decision import Admission, Plan, Waiting
 from queue_manager.engine.explain import Explainer
 from queue_manager.engine.growing import regrow
 from queue_manager.engine.moving import Obstacle, moved, obstacle_of_waiting
+from queue_manager.engine.outlook import Outlook, outlook
 from queue_manager.engine.records import Phase, Record
 from queue_manager.engine.replacing import replaced
 from queue_manager.engine.replay import play_pass
@@ -261,6 +262,10 @@ class Engine:
             return Explainer(self._state).explain(record)
         finally:
             self._state.log.revert(mark)
+
+    def outlook(self) -> Mapping[str, Outlook]:
+        """Why each workload waits as the last plan found it, by kind alone: much cheaper than the words of all."""
+        return outlook(self._state)
 
     def first_waiting(self, count: int) -> list[str]:
         """Uids of those for whom room is kept, and of the first `count` of each queue's order."""
