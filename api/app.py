@@ -23,6 +23,7 @@ from .dashboard.router import router as dashboard
 from .dashboard.router import static
 from .operations.router import router as operations
 from .security import Guard, require_loopback
+from .stops.router import router as stops
 from .usage.router import router as usage
 from .workloads.router import router as workloads
 
@@ -68,7 +69,7 @@ def create_app(
     app.add_middleware(Guard)
     v1 = APIRouter(prefix="/api/v1")
     # Usage first: its paths end in a word behind names that may contain slashes.
-    for router in (usage, configuration, workloads):
+    for router in (usage, stops, configuration, workloads):
         v1.include_router(router)
     app.include_router(v1)
     app.include_router(operations)

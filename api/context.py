@@ -13,6 +13,7 @@ from fastapi import Depends, Request
 
 from queue_manager.config.compiled import Compiled, from_stored, to_engine
 from queue_manager.config.models import ConfigObject
+from queue_manager.config.stops import Stop, stops_of
 from queue_manager.store import records
 from queue_manager.store.store import Store
 
@@ -24,12 +25,13 @@ from .problems import not_found
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """One revision of the configuration. `stored` are its rows, `objects` the same as models."""
+    """One revision of the configuration. `stored` are its rows, `objects` the same as models, without the `stops`."""
 
     revision: int
     stored: Sequence[records.ConfigObject]
     objects: Sequence[ConfigObject]
     compiled: Compiled
+    stops: Sequence[Stop] = ()
 
 
 class _Newest:
@@ -77,7 +79,8 @@ class Context:
     def _load(self) -> Loaded:
         revision, stored = self.store.load_configuration()
         objects = from_stored(stored).objects
-        return Loaded(revision, stored, objects, to_engine(objects, revision))
+        stops = stops_of(stored)
+        return Loaded(revision, stored, objects, to_engine(objects, revision, stops), stops)
 
     def close(self) -> None:
         """Ends what runs beside the application; the store stays open."""

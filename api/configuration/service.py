@@ -12,6 +12,8 @@ from queue_manager.config.export import export
 from queue_manager.config.models import ConfigObject
 from queue_manager.config.parse import ParseResult, parse
 from queue_manager.config.problem import Problem
+from queue_manager.config.stops import KIND as STOP
+from queue_manager.config.stops import Stop
 from queue_manager.config.validate import advise, validate
 from queue_manager.store import records
 from queue_manager.store.configurations import difference
@@ -110,10 +112,11 @@ def of_rollback(context: Context, number: int) -> Proposing:
     except LookupError:
         raise not_found("revision", str(number)) from None
     result = from_stored(wanted)
-    owners = {key_of(row): row.owner for row in wanted}
+    owners = {key_of(row): row.owner for row in wanted if row.kind != STOP}
 
     def proposing(loaded: Loaded) -> Proposal:
-        gone = [key_of(row) for row in loaded.stored if key_of(row) not in owners]
+        # What somebody has stopped meanwhile stays stopped.
+        gone = [key_of(row) for row in loaded.stored if key_of(row) not in owners and row.kind != STOP]
         return propose(loaded, result, gone, "", owners)
 
     return proposing
@@ -161,7 +164,16 @@ def propose(
     made = [_record(item, owner or known.get(item.key, "")) for item in result.objects]
     mine = {item.key for item in result.objects}
     advice = [*result.warnings, *(each for each in advise(objects) if _place_of(each) in mine)]
+    advice += [_as_stopped(stop) for stop in loaded.stops if stop.subject in mine]
     return Proposal(loaded, tuple(made), tuple(gone), tuple(advice))
+
+
+def _as_stopped(stop: Stop) -> Problem:
+    """That applying a file leaves what is stopped by hand as it is."""
+    name = f"{stop.namespace}/{stop.name}" if stop.namespace else stop.name
+    message = f"is stopped by hand ({stop.policy.value}) {stop.words}; that stays so"
+    field = "spec.stopPolicy" if stop.kind in ("Queue", "LocalQueue") else ""
+    return Problem(message, "`queue-manager stop` with policy None ends it", kind=stop.kind, name=name, field=field)
 
 
 def write(context: Context, proposal: Proposal, reason: str) -> Applied:

@@ -32,6 +32,7 @@ class NodeUsage(ApiModel):
     parent: str
     weight: float
     stop_policy: str = "None"
+    stopped: str = Field("", description="Who has stopped it by hand, since when and why")
     inactive: str = Field("", description="Why a queue admits nothing, or empty")
     configured: bool = True
     workloads: dict[str, int] = Field(description="Workloads that have not ended, by state")

@@ -120,6 +120,7 @@ def _node(node: Node, compiled: Compiled, flows: Flows, counts: Counts) -> NodeU
         parent=node.parent,
         weight=weight / 1000,
         stop_policy=queue.stop_policy.value if queue else "None",
+        stopped=queue.stopped if queue else "",
         inactive=queue.inactive if queue else "",
         configured=bool(queue or cohort),
         workloads=dict(sorted(counts.get((node.kind, node.name), {}).items())),

@@ -14,6 +14,7 @@ from queue_manager.cli import (
     configuration_commands,
     daily_commands,
     profile_commands,
+    stop_commands,
 )
 from queue_manager.cli.errors import CommandError
 from queue_manager.cli.options import (
@@ -135,6 +136,7 @@ configuration_commands.register(app)
 
 daily_commands.register(app)
 action_commands.register(app)
+stop_commands.register(app)
 completion_commands.register(app)
 app.add_typer(profile_commands.app, name="profile")
 

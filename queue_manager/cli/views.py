@@ -53,7 +53,10 @@ def _queue_rows(nodes: Iterable[Node], depth: int = 0) -> Iterator[list[object]]
 def _note(node: Node) -> str:
     if not node["configured"] and node["kind"] == "Queue":
         return "deleted, still in use"
-    return str(node["inactive"] or ("" if node["stopPolicy"] == "None" else f"stopped ({node['stopPolicy']})"))
+    stopped = (
+        "" if node["stopPolicy"] == "None" else f"stopped ({node['stopPolicy']}) {node.get('stopped', '')}".strip()
+    )
+    return str(node["inactive"] or stopped)
 
 
 def _cell(cell: Mapping[str, Any] | None) -> list[object]:

@@ -152,6 +152,35 @@ def evict(
     return action(namespace, name, "evict", kind=kind, reason=reason, **more)
 
 
+# ---- stops
+
+
+def stops(*, limit: int = PAGE) -> Call[Page[types.Stop]]:
+    """Everything that is stopped by hand."""
+    return get(f"{V1}/stops", {"limit": limit})
+
+
+def stop_queue(name: str, policy: str, *, reason: str) -> Call[types.Stop]:
+    """Stops a queue, by its name or path (Hold, HoldAndDrain), or ends that (None)."""
+    return act(f"{V1}/queues/{_steps(name)}/stop", {"policy": policy, "reason": reason}, NO_QUERY)
+
+
+def stop_cohort(name: str, policy: str, *, reason: str) -> Call[types.Stop]:
+    """Stops every queue below a cohort, or ends that."""
+    return act(f"{V1}/cohorts/{_steps(name)}/stop", {"policy": policy, "reason": reason}, NO_QUERY)
+
+
+def stop_local_queue(namespace: str, name: str, policy: str, *, reason: str) -> Call[types.Stop]:
+    """Stops what one namespace has in a queue, or ends that."""
+    path = f"{V1}/local-queues/{_step(namespace)}/{_step(name)}/stop"
+    return act(path, {"policy": policy, "reason": reason}, NO_QUERY)
+
+
+def stop_flavor(name: str, policy: str, *, reason: str) -> Call[types.Stop]:
+    """Gives a flavor to nobody any more, or ends that."""
+    return act(f"{V1}/flavors/{_steps(name)}/stop", {"policy": policy, "reason": reason}, NO_QUERY)
+
+
 # ---- usage
 
 
@@ -278,6 +307,11 @@ class Operations:
     move = Operation(move)
     reprioritise = Operation(reprioritise)
     evict = Operation(evict)
+    stops = Listing(stops)
+    stop_queue = Operation(stop_queue)
+    stop_cohort = Operation(stop_cohort)
+    stop_local_queue = Operation(stop_local_queue)
+    stop_flavor = Operation(stop_flavor)
     tree = Operation(tree)
     queue_usage = Operation(queue_usage)
     cohort_usage = Operation(cohort_usage)

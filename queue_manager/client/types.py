@@ -188,6 +188,20 @@ class History(TypedDict):
     evictions: dict[str, int]
 
 
+class Stop(TypedDict):
+    """What somebody has stopped by hand. `effective` is what counts: with what its configuration says."""
+
+    kind: str
+    namespace: str
+    name: str
+    policy: str
+    effective: str
+    by: str
+    at: str | None
+    reason: str
+    message: str
+
+
 class Cell(TypedDict):
     """One resource of one flavor at a queue or cohort."""
 

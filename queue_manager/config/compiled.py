@@ -11,6 +11,8 @@ from queue_manager.config.durations import parse_duration
 from queue_manager.config.fields import amount, factor, weight_milli
 from queue_manager.config.parse import ParseResult, parse_objects
 from queue_manager.config.problem import Problem
+from queue_manager.config.stops import KIND as STOP
+from queue_manager.config.stops import Stop, stops_of, with_stops
 from queue_manager.config.tree import Tree, build_tree
 from queue_manager.engine import configuration as engine
 from queue_manager.engine.resources import ResourceRules, Transformation
@@ -92,7 +94,8 @@ class Stored(Protocol):
 
 
 def from_stored(objects: Iterable[Stored]) -> ParseResult:
-    """Objects of the store as configuration objects; errors are those of objects that another version wrote."""
+    """Objects of the store as configuration objects; errors are those of objects that another version wrote. Stops are
+    not objects of the configuration, and are left out."""
     return parse_objects(
         {
             "apiVersion": models.API_VERSION,
@@ -105,6 +108,7 @@ def from_stored(objects: Iterable[Stored]) -> ParseResult:
             "spec": dict(item.spec),
         }
         for item in objects
+        if item.kind != STOP
     )
 
 
@@ -129,12 +133,13 @@ def stored_objects(objects: Iterable[models.ConfigObject], owner: str = "") -> l
 
 def compile_objects(objects: Iterable[Stored], revision: int = 0) -> Compiled:
     """`to_engine` of what the store holds. Objects that can't be read any more are left out and named in `problems`."""
-    result = from_stored(objects)
-    return replace(to_engine(result.objects, revision), problems=result.errors)
+    rows = list(objects)
+    result = from_stored(rows)
+    return replace(to_engine(result.objects, revision, stops_of(rows)), problems=result.errors)
 
 
-def to_engine(objects: Sequence[models.ConfigObject], revision: int = 0) -> Compiled:
-    """Translates objects that are parsed; they need not be valid together.
+def to_engine(objects: Sequence[models.ConfigObject], revision: int = 0, stops: Sequence[Stop] = ()) -> Compiled:
+    """Translates objects that are parsed; they need not be valid together. `stops` is what people have stopped.
 
     Like Kueue, a queue that refers to something unknown is kept and marked inactive with the reason, so that a damaged
     configuration stops that queue alone.
@@ -149,24 +154,25 @@ def to_engine(objects: Sequence[models.ConfigObject], revision: int = 0) -> Comp
     cohorts = {item.name: _cohort(item) for item in _of(models.Cohort, by_kind)}
     cohorts |= {node.name: engine.Cohort(node.name) for node in tree.cohorts.values() if node.implicit}
     queues = {item.name: _queue(item, flavors, topologies, tree) for item in _of(models.Queue, by_kind)}
+    configuration = engine.Configuration(
+        topologies,
+        flavors,
+        dict(sorted(cohorts.items())),
+        queues,
+        resources=_resources(spec.resources),
+        fair_sharing=_fair_sharing(spec),
+        history=_history(spec),
+        revision=revision,
+        starvation=_starvation(spec.starvation),
+        local_queues={
+            f"{item.metadata.namespace}/{item.name}": engine.LocalQueue(
+                item.spec.queue, engine.StopPolicy(item.spec.stop_policy)
+            )
+            for item in _of(models.LocalQueue, by_kind)
+        },
+    )
     return Compiled(
-        engine.Configuration(
-            topologies,
-            flavors,
-            dict(sorted(cohorts.items())),
-            queues,
-            resources=_resources(spec.resources),
-            fair_sharing=_fair_sharing(spec),
-            history=_history(spec),
-            revision=revision,
-            starvation=_starvation(spec.starvation),
-            local_queues={
-                f"{item.metadata.namespace}/{item.name}": engine.LocalQueue(
-                    item.spec.queue, engine.StopPolicy(item.spec.stop_policy)
-                )
-                for item in _of(models.LocalQueue, by_kind)
-            },
-        ),
+        with_stops(configuration, stops),
         {c.name: c for c in map(_priority_class, _of(models.PriorityClass, by_kind))},
         _settings(spec),
         tree,

@@ -1,0 +1,1 @@
+"""Stops: queues, local queues, cohorts and flavors that people stop by hand."""

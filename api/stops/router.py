@@ -1,0 +1,46 @@
+"""`/api/v1/stops`, and stopping queues, cohorts, local queues and flavors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from ..context import Ctx
+from ..paging import Cursor, Limit, Page
+from . import service
+from .schemas import Stop, StopRequest
+
+router = APIRouter(tags=["stops"])
+
+NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "There is none"}}
+
+
+@router.get("/stops")
+def list_stops(context: Ctx, cursor: Cursor = "", limit: Limit = 500) -> Page[Stop]:
+    """Everything that is stopped by hand: who did it, when and why."""
+    return service.list_stops(context, cursor, limit)
+
+
+@router.post("/queues/{name:path}/stop", responses=NOT_FOUND)
+def stop_queue(context: Ctx, name: str, request: StopRequest) -> Stop:
+    """Stops a queue, by its name or path, or ends that. Applying a file changes nothing about it."""
+    return service.stop(context, "Queue", "", name, request)
+
+
+@router.post("/cohorts/{name:path}/stop", responses=NOT_FOUND)
+def stop_cohort(context: Ctx, name: str, request: StopRequest) -> Stop:
+    """Stops every queue below a cohort, by its name or path, or ends that."""
+    return service.stop(context, "Cohort", "", name, request)
+
+
+@router.post("/flavors/{name:path}/stop", responses=NOT_FOUND)
+def stop_flavor(context: Ctx, name: str, request: StopRequest) -> Stop:
+    """Gives a flavor to nobody any more; with HoldAndDrain what runs on it is evicted."""
+    return service.stop(context, "Flavor", "", name, request)
+
+
+@router.post("/local-queues/{namespace}/{name}/stop", responses=NOT_FOUND)
+def stop_local_queue(context: Ctx, namespace: str, name: str, request: StopRequest) -> Stop:
+    """Stops what one namespace has in a queue, or ends that."""
+    return service.stop(context, "LocalQueue", namespace, name, request)

@@ -1,0 +1,114 @@
+"""Stops by hand: a change of the configuration that no file makes or ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from queue_manager.config.human import moment
+from queue_manager.config.problem import nearest_or_list
+from queue_manager.config.stops import Stop
+from queue_manager.engine.configuration import Configuration, StopPolicy
+from queue_manager.store import records
+
+from ..configuration.service import change
+from ..context import Context, Loaded
+from ..paging import Page
+from ..problems import not_found
+from . import schemas
+
+
+def list_stops(context: Context, cursor: str, limit: int) -> Page[schemas.Stop]:
+    """What is stopped by hand, by kind, namespace and name; the cursor is the last one's."""
+    loaded = context.configuration()
+    later = [stop for stop in loaded.stops if not cursor or _place(stop) > cursor]
+    page = later[:limit]
+    following = _place(page[-1]) if later[limit:] else None
+    return Page(items=[_shown(loaded, stop.subject, stop) for stop in page], next=following)
+
+
+def _place(stop: Stop) -> str:
+    return "\n".join(stop.subject)
+
+
+def stop(context: Context, kind: str, namespace: str, name: str, request: schemas.StopRequest) -> schemas.Stop:
+    """Stops something, or ends that. 404 where there is no such thing."""
+
+    def attempt(loaded: Loaded) -> schemas.Stop:
+        subject = _subject(loaded, kind, namespace, name)
+        known = next((each for each in loaded.stops if each.subject == subject), None)
+        caller, now = context.caller, context.now()
+        wanted = Stop(kind, subject[2], StopPolicy(request.policy), namespace, caller.name, request.reason, moment(now))
+        if known is not None and replace(known, at=wanted.at) == wanted:
+            return _shown(loaded, subject, known)  # asked for twice
+        context.store.apply_configuration(
+            [] if wanted.policy is StopPolicy.NONE else [_row(wanted)],
+            delete=[wanted.key] if wanted.policy is StopPolicy.NONE and known is not None else [],
+            author=caller.name,
+            reason=request.reason,
+            now=now,
+            expected_revision=loaded.revision,
+            source=caller.source.value,
+            address=caller.address,
+        )
+        newest = context.configuration()
+        return _shown(newest, subject, next((each for each in newest.stops if each.subject == subject), None))
+
+    return change(context, attempt)
+
+
+def _row(stop: Stop) -> records.ConfigObject:
+    kind, namespace, name = stop.key
+    return records.ConfigObject(kind, name, stop.spec(), namespace)
+
+
+def _subject(loaded: Loaded, kind: str, namespace: str, name: str) -> tuple[str, str, str]:
+    """What is meant by a name, of queues and cohorts also by a path; what is stopped may be gone by now."""
+    compiled = loaded.compiled
+    if kind in ("Queue", "Cohort"):
+        node = compiled.tree.find(kind, name)
+        name = node.name if node is not None else name
+    subject = (kind, namespace, name)
+    if _effective(compiled.configuration, subject) is None and not any(s.subject == subject for s in loaded.stops):
+        known = [item.name for item in loaded.objects if item.kind == kind and item.metadata.namespace == namespace]
+        where = f"{namespace}/{name}" if namespace else name
+        raise not_found(kind, where, nearest_or_list(name, known, kind))
+    return subject
+
+
+def _effective(configuration: Configuration, subject: tuple[str, str, str]) -> tuple[StopPolicy, str] | None:
+    """The policy that counts and words on who wants it; None where there is no such thing."""
+    kind, namespace, name = subject
+    if kind == "Cohort":
+        return (StopPolicy.NONE, "") if name in configuration.cohorts else None
+    found: Any = {
+        "Queue": configuration.queues.get(name),
+        "Flavor": configuration.flavors.get(name),
+        "LocalQueue": configuration.local_queues.get(f"{namespace}/{name}"),
+    }[kind]
+    return None if found is None else (found.stop_policy, found.stopped)
+
+
+def _shown(loaded: Loaded, subject: tuple[str, str, str], known: Stop | None) -> schemas.Stop:
+    kind, namespace, name = subject
+    found = _effective(loaded.compiled.configuration, subject)
+    policy = known.policy if known is not None else StopPolicy.NONE
+    effective, words = found or (StopPolicy.NONE, "")
+    message = "" if found is not None else "there is no such thing any more"
+    if kind == "Cohort":
+        effective = policy
+    elif effective is not StopPolicy.NONE and (known is None or words != known.words):
+        message = f"it is stopped ({effective.value}) {words or 'by its configuration'}"
+    return schemas.Stop.model_validate(
+        {
+            "kind": kind,
+            "namespace": namespace,
+            "name": name,
+            "policy": policy.value,
+            "effective": effective.value,
+            "by": known.by if known is not None else "",
+            "at": known.at if known is not None else None,
+            "reason": known.reason if known is not None else "",
+            "message": message,
+        }
+    )
