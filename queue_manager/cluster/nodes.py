@@ -54,6 +54,16 @@ def engine_node(node: Object, foreign: Mapping[str, int] | None = None) -> Node:
     )
 
 
+def readable_node(node: Object, foreign: Mapping[str, int]) -> Node:
+    """The engine's view of a node; one with an amount that can't be read offers nothing."""
+    try:
+        return engine_node(node, foreign)
+    except ValueError:
+        return Node(
+            name=node["metadata"]["name"], labels=node["metadata"].get("labels") or {}, allocatable={}, ready=False
+        )
+
+
 def taints(node: Object) -> tuple[Taint, ...]:
     """Its taints."""
     found = (node.get("spec") or {}).get("taints") or ()

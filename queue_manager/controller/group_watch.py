@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from queue_manager.controller.transitions import Facts, annotate, drain, event
 from queue_manager.engine.decision import Admission, PodSetAssignment
-from queue_manager.engine.workload import PodGroup
+from queue_manager.engine.workload import PodGroup, by_name
 from queue_manager.kinds.kubernetes_groups import Covering, noted
 from queue_manager.store.records import Change, State, WorkloadRow
 
@@ -70,7 +70,8 @@ def _pods_of(assignment: PodSetAssignment, covering: Covering, row: WorkloadRow)
 
 
 def _replica_size(name: str, row: WorkloadRow) -> int:
-    return next((p.replica_size for group in row.pod_groups for p in group.pod_sets if p.name == name), 0)
+    pod_set = by_name(row.pod_groups).get(name)
+    return pod_set.replica_size if pod_set is not None else 0
 
 
 def _assignments(covering: Covering, admission: Admission) -> list[PodSetAssignment]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
-from queue_manager.cluster.nodes import engine_node, is_ready
+from queue_manager.cluster.nodes import is_ready
 from queue_manager.cluster.port import Object
 from queue_manager.controller.node_health import silent_since
-from queue_manager.engine.configuration import Node
 
 
 def given_up(
@@ -33,13 +32,3 @@ def given_up(
             return ()
         lost.add(name)
     return tuple(sorted(lost))
-
-
-def readable_node(node: Object, foreign: Mapping[str, int]) -> Node:
-    """The engine's view of a node; one with an amount that can't be read offers nothing."""
-    try:
-        return engine_node(node, foreign)
-    except ValueError:
-        return Node(
-            name=node["metadata"]["name"], labels=node["metadata"].get("labels") or {}, allocatable={}, ready=False
-        )

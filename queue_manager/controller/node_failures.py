@@ -23,7 +23,7 @@ from queue_manager.controller.transitions import NODES_RECOVERED, Facts, annotat
 from queue_manager.engine.configuration import HOSTNAME
 from queue_manager.engine.decision import Admission, PodSetAssignment
 from queue_manager.engine.resize import running_pods
-from queue_manager.engine.workload import PodSet, Toleration
+from queue_manager.engine.workload import PodSet, Toleration, by_name
 from queue_manager.kinds.pins import place_of
 from queue_manager.store.deadlines import replaced_by
 from queue_manager.store.records import Change, State, WorkloadRow
@@ -147,7 +147,7 @@ class NodeFailures:
     def _trouble(self, row: WorkloadRow) -> Trouble:
         assert row.admission is not None
         found = Trouble()
-        pod_sets = {pod_set.name: pod_set for group in row.pod_groups for pod_set in group.pod_sets}
+        pod_sets = by_name(row.pod_groups)
         suspect = row.uid in self._picture.sites.suspects or row.admission.unplaced_at is not None
         self._picture.sites.suspects.discard(row.uid)
         contested = self._picture.contested(row.uid)

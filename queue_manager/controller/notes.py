@@ -11,9 +11,10 @@ from random import Random
 
 import structlog
 
-from queue_manager.cluster.clock import Backoff, Clock, rfc3339_micro
+from queue_manager.cluster.clock import Backoff, Clock
 from queue_manager.cluster.port import EVENTS, ApiError, Cluster, Object, PatchType, Resource
 from queue_manager.controller.brain import Brain
+from queue_manager.controller.event_bodies import event_body, event_name
 from queue_manager.controller.labels import carriers, labels_on, lacks
 from queue_manager.controller.tasks import Tasks
 from queue_manager.kinds.kind import PREFIX
@@ -114,30 +115,10 @@ class Notes:
             await self._send_event_about(resource, about, row, entry)
 
     async def _send_event_about(self, resource: Resource, about: Object, row: WorkloadRow, entry: OutboxEntry) -> None:
-        payload, now, metadata = entry.payload, self._clock.now(), about["metadata"]
-        name = f"{metadata['name'][:200]}.{row.uid[:8]}{entry.id:08x}"
-        body: Object = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": name, "namespace": row.namespace},
-            "involvedObject": {
-                "apiVersion": resource.api_version,
-                "kind": resource.kind,
-                "namespace": row.namespace,
-                "name": metadata["name"],
-                "uid": metadata["uid"],
-                "resourceVersion": metadata.get("resourceVersion", ""),
-            },
-            "reason": payload["reason"],
-            "message": payload["message"][:1024],
-            "type": payload["type"],
-            "source": {"component": self._component},
-            "reportingComponent": self._component,
-            "reportingInstance": self._component,
-            "firstTimestamp": rfc3339_micro(now)[:19] + "Z",
-            "lastTimestamp": rfc3339_micro(now)[:19] + "Z",
-            "count": 1,
-        }
+        payload, component, now = entry.payload, self._component, self._clock.now()
+        name = event_name(about, f"{row.uid[:8]}{entry.id:08x}")
+        said = (payload["reason"], payload["message"], payload["type"])
+        body = event_body(name, resource, about, *said, component, now)
         try:
             await self._cluster.create(EVENTS, row.namespace, body)
         except ApiError as error:

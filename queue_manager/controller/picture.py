@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from queue_manager.cluster.cache import controller_of
+from queue_manager.cluster.nodes import readable_node
 from queue_manager.cluster.port import JOB_SETS, JOBS, NODES, PODS, Object
 from queue_manager.config.compiled import Compiled, compile_objects
 from queue_manager.controller.drain import unsettled
 from queue_manager.controller.intake import Intake
 from queue_manager.controller.kubernetes_groups import KubernetesGroups
-from queue_manager.controller.lost_nodes import readable_node
 from queue_manager.controller.owners import Owners
 from queue_manager.controller.plain_groups import PlainGroups
 from queue_manager.controller.pod_table import Pod, PodTable

@@ -16,6 +16,8 @@ from queue_manager.cluster.clock import rfc3339
 from queue_manager.cluster.pods import is_gone, is_leaving
 from queue_manager.cluster.port import Object, Resource
 from queue_manager.controller.rows import Rows
+from queue_manager.controller.view import version_of
+from queue_manager.engine.workload import by_name
 from queue_manager.kinds.kind import PREFIX, QUEUE_LABEL, Lookup
 from queue_manager.kinds.plain_pods import LONE_PODS, PLAIN_GROUPS
 from queue_manager.kinds.plain_shapes import (
@@ -291,7 +293,7 @@ def _object(uid: str, resource: Resource, pods: Sequence[Object], row: WorkloadR
         "name": given["metadata"]["name"] if alone or oldest is None else row.name if row else group_of(given),
         "uid": uid,
         "creationTimestamp": rfc3339(row.created_at) if row is not None else given["metadata"]["creationTimestamp"],
-        "resourceVersion": str(max((_version(pod) for pod in pods), default=0)),
+        "resourceVersion": str(max((version_of(pod) for pod in pods), default=0)),
     }
     if row is not None and not alone:
         metadata["labels"] = {**(metadata.get("labels") or {}), POD_GROUP_LABEL: row.name}
@@ -309,19 +311,14 @@ def _object(uid: str, resource: Resource, pods: Sequence[Object], row: WorkloadR
 def _admitted(row: WorkloadRow | None) -> Mapping[str, tuple[int, int, int]]:
     if row is None or row.admission is None:
         return {}
-    wanted = {pod_set.name: pod_set.count for group in row.pod_groups for pod_set in group.pod_sets}
-    return {p.name: (wanted.get(p.name, p.count), p.count, p.reclaimed) for p in row.admission.admission.pod_sets}
+    wanted, assigned = by_name(row.pod_groups), row.admission.admission.pod_sets
+    return {p.name: (wanted[p.name].count if p.name in wanted else p.count, p.count, p.reclaimed) for p in assigned}
 
 
 def _as_noted(row: WorkloadRow) -> Object:
     """What the row knows of a group without pods."""
-    size = sum(pod_set.count for group in row.pod_groups for pod_set in group.pod_sets)
+    size = sum(pod_set.count for pod_set in by_name(row.pod_groups).values())
     labels = {QUEUE_LABEL: row.local_queue, POD_GROUP_LABEL: row.name}
     annotations = {POD_GROUP_SIZE: str(max(size, 1)), PREFIX + "user": row.user}
     metadata = {"namespace": row.namespace, "name": row.name, "labels": labels, "annotations": annotations}
     return {"metadata": metadata}
-
-
-def _version(pod: Object) -> int:
-    text = str(pod["metadata"].get("resourceVersion", "0"))
-    return int(text) if text.isdigit() else 0

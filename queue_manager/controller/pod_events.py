@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import structlog
 
-from queue_manager.cluster.clock import Clock, rfc3339
-from queue_manager.cluster.port import EVENTS, ApiError, Cluster, Object
+from queue_manager.cluster.clock import Clock
+from queue_manager.cluster.port import EVENTS, PODS, ApiError, Cluster, Object
+from queue_manager.controller.event_bodies import event_body, event_name
 from queue_manager.controller.tasks import Tasks
 from queue_manager.kinds.patches import digest
 from queue_manager.store.records import WorkloadRow
@@ -30,7 +31,7 @@ class PodEvents:
     def tell(self, row: WorkloadRow, pod: Object, message: str) -> None:
         """A warning on a pod of the workload."""
         told = self._told.setdefault(row.uid, set())
-        name = f"{pod['metadata']['name'][:200]}.{digest([pod['metadata']['uid'], message])}"
+        name = event_name(pod, digest([pod["metadata"]["uid"], message]))
         if name not in told and self._may_write():
             told.add(name)
             self._tasks.spawn(self._send(row, pod, name, message))
@@ -44,24 +45,8 @@ class PodEvents:
         await self._tasks.close()
 
     async def _send(self, row: WorkloadRow, pod: Object, name: str, message: str) -> None:
-        metadata, now = pod["metadata"], rfc3339(self._clock.now())
-        body: Object = {
-            "metadata": {"name": name, "namespace": metadata["namespace"]},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                **{key: metadata[key] for key in ("namespace", "name", "uid", "resourceVersion") if key in metadata},
-            },
-            "reason": "NoPlace",
-            "message": message[:1024],
-            "type": "Warning",
-            "source": {"component": COMPONENT},
-            "reportingComponent": COMPONENT,
-            "reportingInstance": COMPONENT,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
+        metadata = pod["metadata"]
+        body = event_body(name, PODS, pod, "NoPlace", message, "Warning", COMPONENT, self._clock.now())
         try:
             await self._cluster.create(EVENTS, metadata["namespace"], body)
         except ApiError as error:

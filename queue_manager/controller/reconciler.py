@@ -30,7 +30,7 @@ from queue_manager.controller.picture import KIND_OF, Picture
 from queue_manager.controller.plain_groups import emptied, is_abandoned
 from queue_manager.controller.pod_priority import warning
 from queue_manager.controller.reports import Reports
-from queue_manager.controller.resizing import Resizing, by_name, is_elastic
+from queue_manager.controller.resizing import Resizing, is_elastic
 from queue_manager.controller.rows import pod_priorities
 from queue_manager.controller.transitions import (
     Facts,
@@ -47,6 +47,7 @@ from queue_manager.controller.transitions import (
     sync,
 )
 from queue_manager.engine.resize import running_pods
+from queue_manager.engine.workload import by_name
 from queue_manager.kinds.kind import Done, Kind, Unresolvable
 from queue_manager.kinds.kubernetes_groups import Covering
 from queue_manager.kinds.registry import managed_ancestor

@@ -13,7 +13,7 @@ from queue_manager.controller.transitions import annotate, charged, describe_pod
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Admission, Waiting
 from queue_manager.engine.resize import Size, sizes
-from queue_manager.engine.workload import PodGroup, PodSet
+from queue_manager.engine.workload import PodGroup, PodSet, by_name
 from queue_manager.kinds.gates import let_through
 from queue_manager.kinds.kind import Kind, Unresolvable
 from queue_manager.store.deadlines import STARTED
@@ -90,11 +90,6 @@ def is_elastic(row: WorkloadRow) -> bool:
     """Whether the row's workload may change its size, and runs."""
     running = row.state in STARTED and row.admission is not None
     return running and any(pod_set.elastic for pod_set in by_name(row.pod_groups).values())
-
-
-def by_name(groups: Iterable[PodGroup]) -> dict[str, PodSet]:
-    """All pod sets of a workload."""
-    return {pod_set.name: pod_set for group in groups for pod_set in group.pod_sets}
 
 
 def _elastic_sizes(groups: Iterable[PodGroup], admission: Admission) -> Mapping[str, Size]:

@@ -9,13 +9,14 @@ from typing import NamedTuple
 from queue_manager.cluster.nodes import is_ready
 from queue_manager.cluster.pods import is_gone, is_leaving
 from queue_manager.cluster.port import NODES, Object
+from queue_manager.engine.configuration import HOSTNAME
 from queue_manager.engine.decision import PodSetAssignment
 from queue_manager.engine.resize import running_pods
-from queue_manager.engine.workload import PodSet
+from queue_manager.engine.workload import PodSet, by_name
 from queue_manager.kinds.gates import is_held_back, let_through, next_ones, release, release_to
 from queue_manager.kinds.kind import Additions, Kind, Lookup, Placement, PodPlacement, Write
 from queue_manager.kinds.pins import pinned_affinity, place_of
-from queue_manager.kinds.slots import HOST, Place, Slots, seating, slot_of, slots_of
+from queue_manager.kinds.slots import Place, Slots, seating, slot_of, slots_of
 from queue_manager.store.records import WorkloadRow
 
 ANYWHERE = -1
@@ -120,12 +121,12 @@ class Seats:
         if not any(is_held_back(pod) for pod in pods):
             return found
         kind, placement = self._kind_of(row), self._placement_of(row)
-        by_name: dict[str, list[Object]] = {}
+        pods_of: dict[str, list[Object]] = {}
         for pod in pods:
-            by_name.setdefault(kind.pod_set_of(pod), []).append(pod)
-        wanted = {pod_set.name: pod_set for group in row.pod_groups for pod_set in group.pod_sets}
+            pods_of.setdefault(kind.pod_set_of(pod), []).append(pod)
+        wanted = by_name(row.pod_groups)
         for assigned in row.admission.admission.pod_sets:
-            mine, pod_set = by_name.get(assigned.name, []), wanted.get(assigned.name)
+            mine, pod_set = pods_of.get(assigned.name, []), wanted.get(assigned.name)
             party = _Party(row, kind, placement[assigned.name], assigned, pod_set, mine)
             if assigned.pinned and assigned.domains is not None:
                 self._pinned(found, party, passed)
@@ -160,7 +161,7 @@ class Seats:
 
     def _is_usable(self, slots: Slots, place: Place, shut: Collection[str]) -> bool:
         """Whether a pod that is sent to a node could start there now."""
-        if slots.levels != (HOST,):
+        if slots.levels != (HOSTNAME,):
             return True
         name = self._node_named(place[0])
         node = self._lookup.get(NODES, "", name) if name not in shut else None

@@ -6,7 +6,7 @@ All times are integer microseconds since the Unix epoch, UTC.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -255,3 +255,8 @@ class Workload:
     def key(self) -> str:
         """`namespace/name`, for people."""
         return f"{self.namespace}/{self.name}"
+
+
+def by_name(groups: Iterable[PodGroup]) -> dict[str, PodSet]:
+    """All pod sets of these groups: no two of a workload have one name."""
+    return {pod_set.name: pod_set for group in groups for pod_set in group.pod_sets}

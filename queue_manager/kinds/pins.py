@@ -13,8 +13,9 @@ from typing import Any
 
 from queue_manager.cluster.pods import node_of
 from queue_manager.cluster.port import Object
+from queue_manager.engine.configuration import HOSTNAME
 from queue_manager.engine.selectors import NODE_NAME_FIELD
-from queue_manager.kinds.slots import HOST, Place
+from queue_manager.kinds.slots import Place
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -38,7 +39,7 @@ def pinned_affinity(affinity: Any, levels: Sequence[str], place: Place, node_nam
 
 
 def _with(term: dict[str, Any], levels: Sequence[str], place: Place, node_named: NodeNamed) -> dict[str, Any]:
-    if levels[-1] == HOST:
+    if levels[-1] == HOSTNAME:
         field, more = "matchFields", [_in(NODE_NAME_FIELD, node_named(place[-1]))]
     else:
         field, more = "matchExpressions", [_in(key, value) for key, value in zip(levels, place, strict=True)]

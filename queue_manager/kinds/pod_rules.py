@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from queue_manager.engine.selectors import meets
 from queue_manager.engine.workload import PodRules, Requirement, SpreadRule
 from queue_manager.kinds.fields import View
+from queue_manager.kinds.gates import INDEX_LABEL
 from queue_manager.kinds.kind import Unresolvable
 from queue_manager.kinds.pod_template import MOST_PODS
 
@@ -22,7 +23,6 @@ MOST_DOMAINS = 1 << 31
 the pods can't use count as empty ones."""
 JOB_NAMES = ("batch.kubernetes.io/job-name", "job-name")
 CONTROLLER_UIDS = ("batch.kubernetes.io/controller-uid", "controller-uid")
-COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 _JOB_SET = "jobset.sigs.k8s.io/"
 BY_CHILD = (*CONTROLLER_UIDS, *(_JOB_SET + name for name in ("job-key", "job-index", "job-global-index")))
 OF_ALL = tuple(
@@ -55,7 +55,7 @@ class PodLabels:
         return cls(
             template["metadata"]["labels"].texts() | own,
             frozenset(CONTROLLER_UIDS) | frozenset(() if name else JOB_NAMES),
-            by_pod=frozenset((COMPLETION_INDEX,)),
+            by_pod=frozenset((INDEX_LABEL,)),
         )
 
     @classmethod
@@ -68,7 +68,7 @@ class PodLabels:
                 own |= dict.fromkeys(JOB_NAMES, f"{job_set}-{name}-0")
             unknown, by_job = unknown | by_job, set()
         known = template["metadata"]["labels"].texts() | own
-        return cls(known, frozenset(unknown - known.keys()), frozenset(by_job), frozenset((COMPLETION_INDEX,)))
+        return cls(known, frozenset(unknown - known.keys()), frozenset(by_job), frozenset((INDEX_LABEL,)))
 
     def value_known(self, key: str) -> bool:
         """Whether all pods have one value of a label, or all have none."""

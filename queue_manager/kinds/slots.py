@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from queue_manager.cluster.pods import is_gone, is_leaving
 from queue_manager.cluster.port import Object
+from queue_manager.engine.configuration import HOSTNAME
 from queue_manager.engine.decision import DomainCount
 from queue_manager.kinds.gates import INDEX_LABEL, JOB_INDEX_LABEL, SLOT, is_held_back
 
-HOST = "kubernetes.io/hostname"
 Place = tuple[str, ...]
 """Values of the labels that a pod's node must have: those of `place_levels`."""
 PlaceOf = Callable[[Object], Place | None]
@@ -106,7 +106,7 @@ class _Table:
 
 def place_levels(levels: Sequence[str]) -> tuple[str, ...]:
     """The levels that say where a pod has to go: a host is enough, else all of them."""
-    return tuple(levels[-1:] if tuple(levels[-1:]) == (HOST,) else levels)
+    return tuple(levels[-1:] if tuple(levels[-1:]) == (HOSTNAME,) else levels)
 
 
 def slots_of(levels: Sequence[str], domains: Sequence[DomainCount], replica_size: int) -> Slots:

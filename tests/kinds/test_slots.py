@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from queue_manager.cluster.port import Object
+from queue_manager.engine.configuration import HOSTNAME
 from queue_manager.engine.decision import DomainCount
 from queue_manager.kinds.gates import GATE, INDEX_LABEL, JOB_INDEX_LABEL, SLOT, TOPOLOGY_GATE, release_to
 from queue_manager.kinds.pins import pinned_affinity, place_of
-from queue_manager.kinds.slots import HOST, Place, Slots, _Table, seating, slots_of
+from queue_manager.kinds.slots import Place, Slots, _Table, seating, slots_of
 
-LEVELS = ("rack", HOST)
+LEVELS = ("rack", HOSTNAME)
 OTHER_GATE = {"name": "example.com/other"}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -43,7 +44,7 @@ def pod(name: str, *, index: int | None = None, replica: int | None = None, node
 
 def where(obj: Object) -> Place | None:
     """Nodes are called as their host label says."""
-    return place_of(obj, (HOST,), lambda name: {HOST: name})
+    return place_of(obj, (HOSTNAME,), lambda name: {HOSTNAME: name})
 
 
 def given(found: Slots, *pods: Object, known: dict[str, int] | None = None) -> dict[str, int]:
@@ -170,7 +171,7 @@ def test_after_an_elastic_job_has_shrunk_pods_have_the_slots_of_the_places_where
 
 def test_a_pod_sent_to_its_node_and_not_bound_yet_counts_there() -> None:
     sent = pod("p", slot=3)
-    sent["spec"]["affinity"] = pinned_affinity(None, (HOST,), ("b",), lambda host: host)
+    sent["spec"]["affinity"] = pinned_affinity(None, (HOSTNAME,), ("b",), lambda host: host)
     assert given(slots("a", "b"), sent, pod("new")) == {"new": 0}
 
 
@@ -214,7 +215,7 @@ def test_no_two_pods_get_one_slot_whatever_happens() -> None:
 def test_one_write_names_the_node_and_the_slot_and_takes_our_gates_off() -> None:
     waiting = pod("p", index=2, annotations={"example.com/a": "b"})
     waiting["spec"]["schedulingGates"] = [{"name": GATE}, OTHER_GATE, {"name": TOPOLOGY_GATE}]
-    affinity = pinned_affinity(None, (HOST,), ("h2",), lambda host: f"node-{host}")
+    affinity = pinned_affinity(None, (HOSTNAME,), ("h2",), lambda host: f"node-{host}")
     assert release_to(waiting, 2, affinity).body == [
         {"op": "test", "path": "/metadata/uid", "value": "p"},
         {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
@@ -262,7 +263,7 @@ def test_required_terms_that_are_there_get_ours_added(terms: list[Any], expected
             REQUIRED: {"nodeSelectorTerms": terms},
         },
     }
-    after = pinned_affinity(before, (HOST,), ("h",), lambda host: host)
+    after = pinned_affinity(before, (HOSTNAME,), ("h",), lambda host: host)
     found = after["nodeAffinity"].pop(REQUIRED)["nodeSelectorTerms"]
     assert found == [
         {field: [ours if entry == "OURS" else entry for entry in entries] for field, entries in term.items()}

@@ -7,9 +7,9 @@ from queue_manager.cluster.port import NODES, PODS, Object
 from queue_manager.cluster.simulated.admission import AdmissionRequest, denied
 from queue_manager.cluster.simulated.api_server import ApiState
 from queue_manager.cluster.simulated.documents import read
+from queue_manager.cluster.simulated.job_controller import INDEX
 
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-INDEX = "batch.kubernetes.io/job-completion-index"
 WEBHOOK = "mpod.kb.io"
 
 
