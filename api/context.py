@@ -19,6 +19,7 @@ from queue_manager.store.store import Store
 
 from .auth.authorisation import Caller
 from .auth.identity import LOCAL, Identity
+from .kept import Kept
 from .planning.worker import Planner
 from .problems import not_found
 
@@ -57,6 +58,7 @@ class Context:
         self.writing = threading.Lock()
         self.planner = Planner(store.engine)
         self._newest = _Newest()
+        self.kept = Kept()
 
     def asked_by(self, caller: Identity) -> Context:
         """The same for a request of somebody: `caller` is whose name goes into revisions and the audit log."""

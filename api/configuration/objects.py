@@ -26,10 +26,11 @@ class Match:
     none: str = ""
 
 
-def list_objects(context: Context, kind: str, cursor: str, limit: int) -> Page[Document]:
-    """Objects of a kind by namespace and name; the cursor is the last one's."""
+def list_objects(context: Context, kind: str, cursor: str, limit: int, text: str = "") -> Page[Document]:
+    """Objects of a kind by namespace and name, of which a part is `text`; the cursor is the last one's."""
     found = sorted((item for item in context.configuration().objects if item.kind == kind), key=_place)
     later = [item for item in found if _place(item) > tuple(cursor.split("\n"))] if cursor else found
+    later = [item for item in later if text in "/".join(filter(None, _place(item)))] if text else later
     page = later[:limit]
     return Page(items=[_document(item) for item in page], next="\n".join(_place(page[-1])) if later[limit:] else None)
 

@@ -14,6 +14,7 @@ from queue_manager.config.source import MAX_BYTES
 
 from ..auth.decisions import KINDS
 from ..context import Ctx
+from ..fields import Fields, answer, page_of, select
 from ..paging import Cursor, Limit, Page
 from ..planning import service as planning
 from ..problems import MEDIA_TYPE, ProblemError
@@ -56,6 +57,7 @@ NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "There is non
 
 IfMatch = Annotated[str, Header(max_length=1000)]
 File = Annotated[str, Query(max_length=600, description="Name of the file, for messages")]
+Name = Annotated[str, Query(max_length=600, description="Part of the name, or of `namespace/name`")]
 Owner = Annotated[str, Query(max_length=253, description="Whose objects these are")]
 Prune = Annotated[bool, Query(description="Delete objects of this owner that the body lacks")]
 Why = Annotated[str, Query(max_length=2000, description="Why, for the revision")]
@@ -132,16 +134,19 @@ def get_schema() -> dict[str, Any]:
     return configuration_schema()
 
 
-@router.get("/revisions")
-def list_revisions(context: Ctx, cursor: Cursor = "", limit: Limit = 50) -> Page[RevisionEntry]:
+@router.get("/revisions", response_model=Page[RevisionEntry])
+def list_revisions(context: Ctx, fields: Fields = "", cursor: Cursor = "", limit: Limit = 50) -> Response:
     """Changes of the configuration, newest first."""
-    return service.list_revisions(context, cursor, limit)
+    selection = select(fields, RevisionEntry)
+    found = service.list_revisions(context, cursor, limit)
+    return page_of(found.items, found.next, selection)
 
 
-@router.get("/revisions/{number}", responses=NOT_FOUND)
-def get_revision(context: Ctx, number: Number) -> RevisionEntry:
+@router.get("/revisions/{number}", response_model=RevisionEntry, responses=NOT_FOUND)
+def get_revision(context: Ctx, number: Number, fields: Fields = "") -> Response:
     """One change of the configuration."""
-    return service.get_revision(context, number)
+    selection = select(fields, RevisionEntry)
+    return answer(service.get_revision(context, number), selection)
 
 
 @router.post("/revisions/{number}/diff", responses={**_answers(examples.DIFFERENCE), **NOT_FOUND})
@@ -182,11 +187,17 @@ def _add(plural: str, kind: str) -> None:
     key: Callable[..., service.Key] = _namespaced_key(kind) if kind == "LocalQueue" else _key(kind)
     of_url = Depends(key)
 
-    def list_objects(context: Ctx, cursor: Cursor = "", limit: Limit = 500) -> Page[Document]:
-        return objects.list_objects(context, kind, cursor, limit)
+    def list_objects(
+        context: Ctx, text: Name = "", fields: Fields = "", cursor: Cursor = "", limit: Limit = 500
+    ) -> Response:
+        selection = select(fields, Document)
+        found = objects.list_objects(context, kind, cursor, limit, text)
+        return page_of(found.items, found.next, selection)
 
-    def get_object(context: Ctx, key: service.Key = of_url) -> Response:
-        return _answer(*objects.get_object(context, key))
+    def get_object(context: Ctx, key: service.Key = of_url, fields: Fields = "") -> Response:
+        selection = select(fields, Document)
+        revision, document = objects.get_object(context, key)
+        return answer(document, selection, {"ETag": service.etag(revision)})
 
     def put_object(
         context: Ctx,
@@ -218,6 +229,7 @@ def _add(plural: str, kind: str) -> None:
     router.add_api_route(
         f"/{plural}",
         list_objects,
+        response_model=Page[Document],
         summary=f"List: {kind}",
         operation_id=f"list{kind}",
         responses=_answers({"items": [example], "next": None}, invalid=False),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 
+from queue_manager.store.listing import NEWEST_FIRST, SORTS
 from queue_manager.store.records import State, Wish, WorkloadRow
 
 from ..context import Ctx
+from ..fields import Fields, answer, select
 from ..paging import Cursor, Limit, Page
-from . import actions, service
+from . import actions, pages, service
 from .schemas import (
     ActionRequest,
     Check,
@@ -34,7 +36,7 @@ Word = Annotated[str, Query(max_length=600)]
 Kind = Annotated[str, Query(max_length=100, description="When jobs of several kinds have this name")]
 
 
-@router.get("")
+@router.get("", response_model=Page[Workload])
 def list_workloads(
     context: Ctx,
     queue: Annotated[str, Query(max_length=600, description="Name or path of a queue")] = "",
@@ -43,19 +45,27 @@ def list_workloads(
     user: Word = "",
     kind: Word = "",
     namespace: Word = "",
-    text: Annotated[str, Query(max_length=600, description="Part of the name")] = "",
+    text: Annotated[
+        str, Query(max_length=600, description="Part of `namespace/name`, at least three characters of it")
+    ] = "",
+    sort: Annotated[
+        Literal[SORTS],  # type: ignore[valid-type]
+        Query(description="With `-` the greatest first. By `finished` only what has ended is listed"),
+    ] = NEWEST_FIRST,
+    fields: Fields = "",
     cursor: Cursor = "",
     limit: Limit = 100,
-) -> Page[Workload]:
-    """Workloads, newest first; every filter narrows the list."""
+) -> Response:
+    """Workloads, live and ended ones, the newest first unless `sort` says otherwise; every filter narrows the list."""
     wanted = service.Wanted(queue, cohort, tuple(state), user, kind, namespace, text)
-    return service.list_workloads(context, wanted, cursor, limit)
+    return pages.answer(context, wanted, sort, cursor, limit, select(fields, Workload))
 
 
-@router.get("/{namespace}/{name}")
-def get_workload(context: Ctx, namespace: str, name: str, kind: Kind = "") -> Workload:
+@router.get("/{namespace}/{name}", response_model=Workload)
+def get_workload(context: Ctx, namespace: str, name: str, kind: Kind = "", fields: Fields = "") -> Response:
     """One workload."""
-    return service.get_workload(context, namespace, name, kind)
+    selection = select(fields, Workload)
+    return answer(service.get_workload(context, namespace, name, kind), selection)
 
 
 @router.get("/{namespace}/{name}/explanation")
@@ -85,11 +95,11 @@ def get_check(context: Ctx, namespace: str, name: str, check: str, kind: Kind = 
 
 @router.put("/{namespace}/{name}/checks/{check}", responses=NOTED)
 def put_check(
-    context: Ctx, namespace: str, name: str, check: str, answer: CheckAnswer, response: Response, kind: Kind = ""
+    context: Ctx, namespace: str, name: str, check: str, said: CheckAnswer, response: Response, kind: Kind = ""
 ) -> Check:
     """The answer of a check: Ready lets it start, Retry gives its quota back for a while, Rejected for good."""
     row = service.get_row(context, namespace, name, kind)
-    found, done = actions.put_check(context, row, check, answer)
+    found, done = actions.put_check(context, row, check, said)
     response.status_code = 200 if done else 202
     return found
 

@@ -69,10 +69,9 @@ def list_workloads(context: Context, wanted: Wanted, cursor: str, limit: int) ->
     return Page(items=[to_schema(compiled, row, now) for row in rows], next=following)
 
 
-def _page(
-    context: Context, wanted: Wanted, queues: tuple[str, ...], cursor: str, limit: int
-) -> tuple[list[WorkloadRow], str | None]:
-    chosen = WorkloadFilter(
+def filter_of(wanted: Wanted, queues: tuple[str, ...]) -> WorkloadFilter:
+    """The store's filter, given the names of the queues that are meant."""
+    return WorkloadFilter(
         queues=queues,
         states=wanted.states,
         user=wanted.user,
@@ -80,8 +79,13 @@ def _page(
         namespace=wanted.namespace,
         text=wanted.text,
     )
+
+
+def _page(
+    context: Context, wanted: Wanted, queues: tuple[str, ...], cursor: str, limit: int
+) -> tuple[list[WorkloadRow], str | None]:
     try:
-        return context.store.list_workloads(chosen, cursor or None, limit)
+        return context.store.list_workloads(filter_of(wanted, queues), cursor or None, limit)
     except BadCursor:
         raise ProblemError(400, "Bad cursor", "use `next` of the page before, as it was given") from None
 

@@ -63,7 +63,7 @@ def test_a_workload_has_the_fields_of_the_contract(company: TestClient):
         ("namespace=team-vision&kind=TrainJob", ["held", "small", "done"]),
         ("kind=JobSet", []),
         ("user=ada&text=LAT", ["later"]),
-        ("text=%25", []),
+        ("text=%25%25%25", []),
     ],
 )
 def test_filters(company: TestClient, query: str, expected: list[str]):

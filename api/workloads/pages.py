@@ -1,0 +1,59 @@
+"""Pages of workloads as JSON. A workload's JSON is kept: of a page that was asked for before only the keys are read.
+
+What is kept is by uid, version and revision of the configuration, so it is right for ever; what says how long a
+workload has run, or whether it still backs off, is kept for the second that it was true in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from fastapi import Response
+
+from queue_manager.store.deadlines import STARTED
+from queue_manager.store.listing import BadCursor, Key
+from queue_manager.store.records import WorkloadRow
+
+from ..context import Context, Loaded
+from ..fields import Selection, page
+from ..kept import Place
+from ..problems import ProblemError
+from .service import Wanted, filter_of, to_schema
+
+SHORTEST = 3
+"""Characters of a searched text: the index knows sequences of three."""
+
+
+def answer(
+    context: Context, wanted: Wanted, sort: str, cursor: str, limit: int, selection: Selection | None
+) -> Response:
+    """A page of the workloads that are wanted."""
+    if 0 < len(wanted.text) < SHORTEST:
+        raise ProblemError(400, "Text too short", f"text: give at least {SHORTEST} characters of the name")
+    queues = context.queue_names(wanted.queue, wanted.cohort)
+    if queues == ():
+        return page([], None, None)
+    try:
+        keys, following = context.store.page_of_workloads(filter_of(wanted, queues or ()), sort, cursor or None, limit)
+    except BadCursor:
+        raise ProblemError(
+            400, "Bad cursor", "use `next` of the page before, as it was given, and its `sort`"
+        ) from None
+    return page(_contents(context, keys), following, selection)
+
+
+def _contents(context: Context, keys: Sequence[Key]) -> list[bytes]:
+    loaded, now = context.configuration(), context.now()
+    second = int(now.timestamp())
+    found = {key.uid: content for key in keys if (content := context.kept.get(key, loaded.revision, second))}
+    for row in context.store.workloads_of_keys([key for key in keys if key.uid not in found]):
+        content = to_schema(loaded.compiled, row, now).model_dump_json(by_alias=True).encode()
+        context.kept.put(_place(loaded, row, now, second), content)
+        found[row.uid] = content
+    return [found[key.uid] for key in keys if key.uid in found]
+
+
+def _place(loaded: Loaded, row: WorkloadRow, now: datetime, second: int) -> Place:
+    passing = row.state in STARTED or (row.not_before is not None and row.not_before > now)
+    return row.uid, row.version, loaded.revision, second if passing else 0
