@@ -243,7 +243,11 @@ def snapshot(engine: Engine) -> Any:
     )
     past = None if state.history is None else (state.history.at, state.history._averages, state.history._charged)
     holds = (past, sorted(state.holders), sorted(state.draining), state.turns.victims())
-    return tree, records, queues, marks, holds, dict(state.retries), [dict(view) for view in state.fleet.occupied[:2]]
+    fleet = state.fleet
+    views = [fleet.alone._views.get(view, {}) for view in (NOW, FUTURE)]
+    alone = [[dict(counts) for _, counts in sorted(view.items()) if counts] for view in views]
+    nodes = ([dict(view) for view in fleet.occupied[:2]], alone)
+    return tree, records, queues, marks, holds, dict(state.retries), nodes
 
 
 def settle(engine: Engine, start: int = 1, most: int = 60, check: Callable[[Plan], None] | None = None) -> list[Plan]:
