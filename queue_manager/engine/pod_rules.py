@@ -7,24 +7,16 @@ of the question for spread and together, and no matter for apart.
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 
 import numpy as np
 
 from queue_manager.engine.configuration import Node
 from queue_manager.engine.fleet import Fleet, Forest, Ints, Mask, PodFilter
 from queue_manager.engine.picking import pick
-from queue_manager.engine.workload import PodRules, SpreadRule
-
-MOST_TRIES = 512
-"""How many smallest counts of domains are tried where several spread rules hold at a time."""
-MOST_WAYS = 20_000
-"""How many ways to share pods out are tried one by one."""
+from queue_manager.engine.spreading import Spread, holds
+from queue_manager.engine.workload import PodRules
 
 Found = list[tuple[int, int]]
 """Members of a forest, and pods."""
@@ -63,6 +55,17 @@ def counted(fleet: Fleet, forest: Forest, pods: PodFilter, rules: PodRules) -> M
 
 
 @dataclass(frozen=True, slots=True)
+class _Group:
+    """Members that pods can share, their room, and what matters for the spread among them: members by their domains,
+    one a rule."""
+
+    members: Ints
+    room: int
+    cells: Mapping[tuple[int, ...], Ints]
+    spread: Spread | None
+
+
+@dataclass(frozen=True, slots=True)
 class Ruled:
     """The places that the rules of a pod set leave, among so many pods as fit on each member of a forest. Domains of
     the members `counted` matter for spread, even where there is no room."""
@@ -72,12 +75,13 @@ class Ruled:
     counted: Mask
     rules: PodRules
     counts: Ints
+    _known: dict[tuple[int, int], list[_Group]] = field(default_factory=dict)
 
     def find(self, run: tuple[int, int], need: int) -> Found | None:
         """Members for `need` pods inside a range of them; None where the rules leave no such places."""
-        for members in self._together(np.arange(*run)):
-            if int(self.counts[members].sum()) >= need:
-                found = self._spread(members, need)
+        for group in self._groups(run):
+            if group.room >= need:
+                found = self._share(group, need)
                 if found is not None:
                     return found
         return None
@@ -85,25 +89,31 @@ class Ruled:
     def allows(self, run: tuple[int, int], found: Found) -> bool:
         """Whether these pods, all of them inside a range of members, may be there."""
         used = {member for member, _ in found}
-        members = next((group for group in self._together(np.arange(*run)) if used <= set(group.tolist())), None)
-        if members is None:
+        group = next((group for group in self._groups(run) if used <= set(group.members.tolist())), None)
+        if group is None:
             return False
-        cells = self._cells(members)
-        where = {member: cell for cell, group in cells.items() for member in group}
+        where = {member: cell for cell, members in group.cells.items() for member in members.tolist()}
         if not used <= where.keys():
             return False
-        shares = dict.fromkeys(cells, 0)
+        shares = dict.fromkeys(group.cells, 0)
         for member, pods in found:
             shares[where[member]] += pods
-        return _holds(shares, self.rules.spread)
+        return holds(shares, self.rules.spread)
 
     def best(self, run: tuple[int, int], need: int) -> int:
         """How many pods the rules let into a range of members at most, up to `need`."""
-        low, high = 0, need
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.find(run, middle) is not None else (low, middle - 1)
-        return low
+        best = 0
+        for group in self._groups(run):
+            most = min(need, group.room)
+            if most > best:
+                best = max(best, most if group.spread is None else group.spread.most(most))
+        return best
+
+    def _groups(self, run: tuple[int, int]) -> list[_Group]:
+        found = self._known.get(run)
+        if found is None:
+            found = self._known[run] = [self._group(members) for members in self._together(np.arange(*run))]
+        return found
 
     def _together(self, members: Ints) -> list[Ints]:
         """The members that pods can share, the fewest that fit first."""
@@ -117,178 +127,39 @@ class Ruled:
         found = [np.array(group, dtype=np.int64) for group in groups.values()]
         return sorted(found, key=lambda group: (int(self.counts[group].sum()), int(group[0])))
 
-    def _spread(self, members: Ints, need: int) -> Found | None:
-        rules = self.rules.spread
-        if not rules:
-            return [(int(members[i]), n) for i, n in pick(self.counts[members], need)]
+    def _group(self, members: Ints) -> _Group:
         cells = self._cells(members)
-        rooms = {numbers: int(self.counts[group].sum()) for numbers, group in cells.items()}
-        shares = spread(rooms, rules, need)
+        rules, spread = self.rules.spread, None
+        if rules:
+            spread = Spread({cell: int(self.counts[group].sum()) for cell, group in cells.items()}, rules)
+        return _Group(members, int(self.counts[members].sum()), cells, spread)
+
+    def _cells(self, members: Ints) -> dict[tuple[int, ...], Ints]:
+        """The members that take part in the spread, by their domains, one a rule."""
+        members = members[self.counted[members]]
+        if not self.rules.spread:
+            return {(): members}
+        columns = np.stack([domains_of(self.forest, self.nodes, rule.key)[members] for rule in self.rules.spread])
+        inside = (columns >= 0).all(axis=0)
+        members, columns = members[inside], columns[:, inside]
+        _, firsts, numbers = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+        numbers = numbers.reshape(-1)
+        order = np.argsort(numbers, kind="stable")
+        groups = np.split(members[order], np.flatnonzero(np.diff(numbers[order])) + 1)
+        return {tuple(columns[:, firsts[i]].tolist()): groups[i] for i in np.argsort(firsts).tolist()}
+
+    def _share(self, group: _Group, need: int) -> Found | None:
+        if group.spread is None:
+            return [(int(group.members[i]), n) for i, n in pick(self.counts[group.members], need)]
+        shares = group.spread.share(need)
         if shares is None:
             return None
         found: Found = []
-        for numbers, count in shares.items():
+        for cell, count in shares.items():
             if count:
-                group = np.array(cells[numbers], dtype=np.int64)
-                found += [(int(group[i]), n) for i, n in pick(self.counts[group], count)]
+                members = group.cells[cell]
+                found += [(int(members[i]), n) for i, n in pick(self.counts[members], count)]
         return found
-
-    def _cells(self, members: Ints) -> dict[tuple[int, ...], list[int]]:
-        """The members that take part in the spread, by their domains, one a rule."""
-        cells: dict[tuple[int, ...], list[int]] = {}
-        rules, counted = self.rules.spread, self.counted.tolist()
-        columns = [domains_of(self.forest, self.nodes, rule.key)[members].tolist() for rule in rules]
-        domains = zip(*columns, strict=True) if rules else itertools.repeat((0,))
-        for member, numbers in zip(members.tolist(), domains, strict=bool(rules)):
-            if min(numbers) >= 0 and counted[member]:
-                cells.setdefault(numbers, []).append(member)
-        return cells
-
-
-# ---- spread
-
-
-def spread(
-    rooms: Mapping[tuple[int, ...], int], rules: Sequence[SpreadRule], need: int
-) -> dict[tuple[int, ...], int] | None:
-    """Shares of `need` pods by cell, a tuple of one domain a rule, so that every rule holds; None if there are none.
-
-    Exact where the domains of the rules nest (as those of a topology do), up to `MOST_TRIES`, and in small cases; else
-    one pod after another goes where fewest are.
-    """
-    order = sorted(range(len(rules)), key=lambda i: (len({cell[i] for cell in rooms}), i))
-    root = _tree(rooms, order)
-    if root is None:
-        return _one_by_one(rooms, rules, need) or _searched(rooms, rules, need)
-    for least in _minima(rooms, rules, need):
-        low, high = root.measure(rules, least)
-        if low <= need <= high:
-            shares: dict[tuple[int, ...], int] = {}
-            root.share(need, shares)
-            return shares
-    return None
-
-
-def _minima(rooms: Mapping[tuple[int, ...], int], rules: Sequence[SpreadRule], need: int) -> Iterator[tuple[int, ...]]:
-    """What the emptiest domain of each rule may have, the most first."""
-    ranges: list[range] = []
-    for i, rule in enumerate(rules):
-        room: dict[int, int] = {}
-        for cell, pods in rooms.items():
-            room[cell[i]] = room.get(cell[i], 0) + pods
-        # A pinned pod shows kube-scheduler one domain only, so fewer than the rule wants.
-        most = 0 if rule.min_domains > 1 or not room else min(need // len(room), *room.values())
-        ranges.append(range(most, -1, -1))
-    for number, least in enumerate(product(*ranges)):
-        if number == MOST_TRIES:
-            return
-        yield least
-
-
-@dataclass(slots=True)
-class _Domain:
-    """A domain of a rule (-1 for all of them), with the domains or the cell inside it."""
-
-    rule: int = -1
-    inside: dict[int, _Domain] = field(default_factory=dict)
-    cell: tuple[int, ...] = ()
-    room: int = 0
-    low: int = 0
-    high: int = 0
-
-    def measure(self, rules: Sequence[SpreadRule], least: Sequence[int]) -> tuple[int, int]:
-        """How few and how many pods it may have if the emptiest domain of each rule has `least`; no pods may be too
-        few and too many."""
-        low, high = 0, self.room
-        if self.inside:
-            parts = [part.measure(rules, least) for part in self.inside.values()]
-            low, high = sum(part[0] for part in parts), sum(part[1] for part in parts)
-            if any(part[0] > part[1] for part in parts):
-                low, high = 1, 0
-        if self.rule >= 0 and low <= high:
-            low = max(low, least[self.rule])
-            high = min(high, least[self.rule] + rules[self.rule].max_skew)
-        self.low, self.high = low, high
-        return low, high
-
-    def share(self, pods: int, shares: dict[tuple[int, ...], int]) -> None:
-        """Gives pods to what is inside, always to the part with the fewest."""
-        if not self.inside:
-            shares[self.cell] = pods
-            return
-        parts = list(self.inside.values())
-        given = [part.low for part in parts]
-        heap = [(given[i], i) for i, part in enumerate(parts) if part.high > part.low]
-        heapq.heapify(heap)
-        for _ in range(pods - sum(given)):
-            count, i = heapq.heappop(heap)
-            given[i] = count + 1
-            if given[i] < parts[i].high:
-                heapq.heappush(heap, (given[i], i))
-        for part, count in zip(parts, given, strict=True):
-            part.share(count, shares)
-
-
-def _tree(rooms: Mapping[tuple[int, ...], int], order: Sequence[int]) -> _Domain | None:
-    """The domains of all rules inside each other, None if some cross."""
-    around: dict[tuple[int, int], tuple[int, ...]] = {}
-    root = _Domain()
-    for cell, room in rooms.items():
-        here = root
-        path: tuple[int, ...] = ()
-        for rule in order:
-            if around.setdefault((rule, cell[rule]), path) != path:
-                return None
-            here = here.inside.setdefault(cell[rule], _Domain(rule))
-            path = (*path, cell[rule])
-        here.cell, here.room = cell, room
-    return root
-
-
-def _one_by_one(
-    rooms: Mapping[tuple[int, ...], int], rules: Sequence[SpreadRule], need: int
-) -> dict[tuple[int, ...], int] | None:
-    shares = dict.fromkeys(rooms, 0)
-    there: list[dict[int, int]] = [{cell[i]: 0 for cell in rooms} for i in range(len(rules))]
-    for _ in range(need):
-        least = [0 if rule.min_domains > 1 else min(there[i].values()) for i, rule in enumerate(rules)]
-        open_cells = [
-            (sum(there[i][number] for i, number in enumerate(cell)), number_of, cell)
-            for number_of, (cell, room) in enumerate(rooms.items())
-            if shares[cell] < room
-            and all(there[i][cell[i]] + 1 - least[i] <= rule.max_skew for i, rule in enumerate(rules))
-        ]
-        if not open_cells:
-            return None
-        cell = min(open_cells)[2]
-        shares[cell] += 1
-        for i, number in enumerate(cell):
-            there[i][number] += 1
-    return shares
-
-
-def _searched(
-    rooms: Mapping[tuple[int, ...], int], rules: Sequence[SpreadRule], need: int
-) -> dict[tuple[int, ...], int] | None:
-    """Every way to share out the pods, where there are not too many."""
-    ways = [range(min(room, need) + 1) for room in rooms.values()]
-    if math.prod(len(way) for way in ways) > MOST_WAYS:
-        return None
-    for counts in product(*ways):
-        if sum(counts) == need and _holds(dict(zip(rooms, counts, strict=True)), rules):
-            return dict(zip(rooms, counts, strict=True))
-    return None
-
-
-def _holds(shares: Mapping[tuple[int, ...], int], rules: Sequence[SpreadRule]) -> bool:
-    for i, rule in enumerate(rules):
-        there: dict[int, int] = {}
-        for cell, pods in shares.items():
-            there[cell[i]] = there.get(cell[i], 0) + pods
-        least = 0 if rule.min_domains > 1 else min(there.values())
-        if max(there.values()) - least > rule.max_skew:
-            return False
-    return True
 
 
 # ---- what can't be at all

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from queue_manager.engine.configuration import Node
 from queue_manager.engine.fleet import Forest, PodFilter
-from queue_manager.engine.pod_rules import Ruled, contradiction, one_each, says, spread
+from queue_manager.engine.pod_rules import Ruled, contradiction, one_each, says
+from queue_manager.engine.spreading import Spread
 from queue_manager.engine.workload import PodRules, SpreadRule
 from tests.engine.test_properties import EXAMPLES
 
@@ -141,7 +142,7 @@ def test_what_is_allowed_is_what_kube_scheduler_would_bind(
 
 def test_a_spread_over_many_domains_is_even() -> None:
     rooms = {(zone, zone * 100 + host): 8 for zone in range(4) for host in range(100)}
-    shares = spread(rooms, (SpreadRule("zone", 1), SpreadRule("host", 1)), 1002)
+    shares = Spread(rooms, (SpreadRule("zone", 1), SpreadRule("host", 1))).share(1002)
     assert shares is not None
     by_zone = [sum(pods for cell, pods in shares.items() if cell[0] == zone) for zone in range(4)]
     assert sorted(by_zone) == [250, 250, 251, 251]
@@ -164,3 +165,27 @@ def test_what_no_capacity_would_help_is_said() -> None:
         "one pod per host (pod anti-affinity), all pods in one rack (pod affinity), "
         "at most 1 pods more in one zone than in another (topology spread constraint, of at least 3)"
     )
+
+
+def test_a_spread_over_many_domains_that_cross_is_even_as_far_as_it_goes() -> None:
+    """40 racks of 10 generations, one with room for 2 pods a rack: no other may have more than 2 * 40 + 4."""
+    rooms = {(rack, gen): 2 if gen == 3 else 50 for rack in range(40) for gen in range(10)}
+    spread = Spread(rooms, (SpreadRule("rack", 1), SpreadRule("gen", 4)))
+    assert spread.most(4_000) == 9 * 84 + 80
+    assert spread.share(9 * 84 + 81) is None
+    shares = spread.share(836)
+    assert shares is not None
+    by_rack = [sum(pods for cell, pods in shares.items() if cell[0] == rack) for rack in range(40)]
+    by_gen = [sum(pods for cell, pods in shares.items() if cell[1] == gen) for gen in range(10)]
+    assert (min(by_rack), max(by_rack)) == (20, 21)
+    assert by_gen == [84, 84, 84, 80, 84, 84, 84, 84, 84, 84]
+
+
+def test_many_domains_inside_each_other_are_measured_once_for_each_smallest_count() -> None:
+    """What the zones could have at the least is tried from the most down: the hosts inside are the same each time."""
+    rooms = {(zone, zone * 2_000 + host): 1 for zone in range(4) for host in range(2_000 if zone else 300)}
+    spread = Spread(rooms, (SpreadRule("zone", 40), SpreadRule("host", 1)))
+    assert spread.most(6_300) == 300 + 3 * 340
+    shares = spread.share(1_300)
+    assert shares is not None
+    assert sorted(sum(n for cell, n in shares.items() if cell[0] == zone) for zone in range(4)) == [300, 333, 333, 334]
