@@ -67,7 +67,7 @@ def empty_database_url(postgres_server: EmbeddedPostgres) -> Iterator[str]:
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
     """An engine on the test's own database."""
-    engine = make_engine(make_url(database_url))
+    engine = make_engine(make_url(database_url), lasting=True)
     yield engine
     engine.dispose()
 

@@ -96,15 +96,16 @@ def conninfo(url: str) -> str:
     return normalise(url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
-def make_engine(url: str | URL, *, pool_size: int = 10, name: str = "queue-manager") -> Engine:
-    """An engine with our settings: UTC, fast JSON, connections that notice a dead server."""
+def make_engine(url: str | URL, *, pool_size: int = 10, name: str = "queue-manager", lasting: bool = False) -> Engine:
+    """An engine with our settings: UTC, fast JSON, connections that notice a dead server. `lasting`: the server does
+    not go away while the engine is used, so that connections need not be tried each time."""
     target = normalise(url) if isinstance(url, str) else url
     given = target.query.get("options", "")
     return create_engine(
         target,
         pool_size=pool_size,
         max_overflow=pool_size,
-        pool_pre_ping=True,
+        pool_pre_ping=not lasting,
         json_serializer=lambda value: msgspec.json.encode(value).decode(),
         json_deserializer=msgspec.json.decode,
         connect_args={

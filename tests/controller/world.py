@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
+from unittest import mock
 
 from sqlalchemy import text
 
@@ -29,6 +30,7 @@ from queue_manager.cluster.simulated.clock import START
 from queue_manager.cluster.simulated.faults import Faults
 from queue_manager.cluster.simulated.fleet import gpu_node
 from queue_manager.cluster.simulated.runtimes import all_runtimes
+from queue_manager.controller import term
 from queue_manager.controller.controller import Controller
 from queue_manager.store.records import State, Wish, WorkloadRow
 from queue_manager.store.store import Store
@@ -96,6 +98,7 @@ class World:
         *,
         lag: float = 0.0,
         start: datetime = START,
+        configuration: str = CONFIGURATION,
     ) -> None:
         self.clock = VirtualClock(start)
         self.random = Random(seed)
@@ -111,7 +114,9 @@ class World:
         self.controller: Controller | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._starts = 0
-        self.configure(CONFIGURATION)
+        # It would walk all that the tests of this process have made, a tenth of a second each time.
+        self._unsettled = mock.patch.object(term, "settle_garbage")
+        self.configure(configuration)
 
     def configure(self, yaml: str) -> None:
         """Applies configuration; a running controller hears of it."""
@@ -120,6 +125,7 @@ class World:
             self.controller.term.configuration_changed()
 
     async def __aenter__(self) -> World:
+        self._unsettled.start()
         self._tasks.append(asyncio.create_task(self.cluster.run()))
         await self.start()
         return self
@@ -129,6 +135,7 @@ class World:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._unsettled.stop()
 
     async def start(self) -> None:
         """A new controller process, as it were."""
@@ -197,8 +204,12 @@ class World:
 
     def state(self, name: str) -> State | None:
         """Its state."""
-        row = self.row(name)
-        return row.state if row else None
+        query = text(
+            "SELECT state FROM workloads WHERE namespace = 'ns' AND name = :name ORDER BY created_at DESC LIMIT 1"
+        )
+        with self.store.engine.connect() as connection:
+            found = connection.execute(query, {"name": name}).scalar()
+        return State(found) if found else None
 
     async def until_state(self, name: str, state: State, within: float = 120.0) -> WorkloadRow:
         """Lets time pass until the workload is in the state."""
