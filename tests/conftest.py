@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis  # noqa: F401  its plugin imports it in the summary, where CPython 3.11.7 fails at times (recursion depth mismatch of the AST)
 import psycopg
 import pytest
 from sqlalchemy import Engine, make_url

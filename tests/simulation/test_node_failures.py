@@ -1,7 +1,7 @@
 """Many seeded runs of gangs on nodes that fail at random: no gang is half placed for longer than the settings say, and
 the ledger equals the pods.
 
-1,000 with CI set (`.ci/run`), else `QM_RUNS` of them, 50 unless told otherwise: each takes half a second.
+1,000 with CI set (`.ci/run`), else `QM_RUNS` of them, 50 unless told otherwise. One takes half a second of a processor.
 """
 
 from __future__ import annotations
