@@ -15,7 +15,7 @@ from queue_manager.store import codec
 from queue_manager.store.records import State, WorkloadRow
 from queue_manager.store.times import to_microseconds
 
-from .live import Live, add_nodes, engine_of, tell, under, waits
+from .live import Live, add_nodes, tell, under, waits
 from .standing import over_quota, preemptible
 
 PASSES = 20
@@ -73,14 +73,32 @@ class _Played:
         self.preempted.update(eviction.uid for eviction in plan.evictions if eviction.by)
 
 
-def effects_of(before: Compiled, after: Compiled, live: Live) -> Effects:
-    """What changes when `after` takes the place of `before`."""
-    now = to_microseconds(live.now)
-    full = _pairs(live) <= MOST_PAIRS
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What happens when `after` takes the place of `before`. `played_before` and `played_after` are what the engine is
+    given of them: without preemption unless all of it is played (`full`)."""
+
+    before: Compiled
+    after: Compiled
+    played_before: Compiled
+    played_after: Compiled
+    full: bool
+
+
+def question_of(before: Compiled, after: Compiled, live: Live) -> Question:
+    """The question as it is put to the engine on this state."""
     played_before, played_after = _open(before, after, live), _open(after, before, live)
+    full = _few_pairs(live)
     if not full:
         played_before, played_after = _peaceful(played_before), _peaceful(played_after)
-    engine = engine_of(live, played_before)
+    return Question(before, after, played_before, played_after, full)
+
+
+def effects_of(question: Question, live: Live, engine: Engine) -> Effects:
+    """The answer. `engine` knows of everything under `question.played_before`; it is used up."""
+    before, after = question.before, question.after
+    played_before, played_after, full = question.played_before, question.played_after, question.full
+    now = to_microseconds(live.now)
     charges = {row.uid: engine.charge_of(row.uid) for row in live.rows if row.admission is not None}
     baseline = _Played()
     plan = engine.plan(now)
@@ -145,10 +163,16 @@ def _selects_otherwise(queue: Queue, other: Queue | None) -> bool:
     return bool(queue.namespace_selector) and (other is None or other.namespace_selector != queue.namespace_selector)
 
 
-def _pairs(live: Live) -> int:
-    """How many waiting requests there are for how many running workloads, multiplied."""
-    asked = {_shape(row) for row in live.rows if waits(row)}
-    return len(asked) * sum(row.admission is not None for row in live.rows)
+def _few_pairs(live: Live) -> bool:
+    """Whether there are at most MOST_PAIRS of a request that waits and a workload that runs."""
+    running = sum(row.admission is not None for row in live.rows)
+    asked: set[str] = set()
+    for row in live.rows:
+        if waits(row):
+            asked.add(_shape(row))
+            if len(asked) * running > MOST_PAIRS:
+                return False
+    return True
 
 
 def _open(compiled: Compiled, other: Compiled, live: Live) -> Compiled:

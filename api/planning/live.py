@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from queue_manager.config.compiled import Compiled
-from queue_manager.engine.configuration import History, Node
+from queue_manager.engine.configuration import Node
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.workload import Taint, Workload
 from queue_manager.kinds.kind import PRIORITY_CLASS_LABEL, QUEUE_LABEL
@@ -20,8 +20,6 @@ from queue_manager.store.readings import (
     with_priority_class,
 )
 from queue_manager.store.records import CHARGED, NodeRow, State, WorkloadRow
-from queue_manager.store.store import Store
-from queue_manager.store.times import to_microseconds
 from queue_manager.store.wishes import PENDING_EVALUATION
 
 
@@ -32,7 +30,6 @@ class Live:
 
     rows: Sequence[WorkloadRow]
     nodes: Sequence[NodeRow]
-    nodes_at: datetime | None
     now: datetime
     namespaces: Mapping[str, Mapping[str, str]] | None = None
     past_usage: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -44,34 +41,6 @@ class Live:
     def workload(self, row: WorkloadRow, compiled: Compiled) -> Workload:
         """A row as the engine takes it."""
         return workload_of(row, compiled, self.labels_of(row.namespace))
-
-
-def read(store: Store, now: datetime, history: History | None) -> Live:
-    """Reads all of it; `history` are the rules by which the past counts, if it does."""
-    past: Mapping[str, Mapping[str, int]] = {}
-    if history is not None:
-        spans = (timedelta(microseconds=history.half_life), timedelta(microseconds=history.at_once))
-        past = store.past_usage(now, *spans)
-    return Live(
-        store.load_workloads(),
-        store.load_nodes(),
-        store.nodes_saved_at(),
-        now,
-        store.load_namespaces(),
-        past,
-    )
-
-
-def engine_of(live: Live, compiled: Compiled) -> Engine:
-    """An engine with this configuration that has been told everything."""
-    engine = Engine()
-    engine.configure(compiled.configuration)
-    add_nodes(engine, live.nodes)
-    for row in live.rows:
-        tell(engine, row, live, compiled)
-    if compiled.configuration.history is not None and live.past_usage:
-        engine.restore_history(live.past_usage, to_microseconds(live.now))
-    return engine
 
 
 def add_nodes(engine: Engine, nodes: Iterable[NodeRow], *, foreign: bool = True) -> None:

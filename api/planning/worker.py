@@ -15,20 +15,23 @@ from datetime import datetime
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine as Database
 
 from queue_manager.config.compiled import compile_objects
+from queue_manager.engine.engine import Engine
 from queue_manager.store.database import make_engine
 from queue_manager.store.records import ConfigObject
 from queue_manager.store.store import Store
 
-from .effects import Effects, effects_of
-from .live import read
+from .apart import Apart, EndedError
+from .effects import Effects, Question, effects_of, question_of
+from .live import Live
+from .live_copy import LiveCopy
 
 AT_ONCE = 8
 """Plans asked for and not answered; who comes then is told to come again."""
 NICENESS = 10
-TASKS = 50
+TASKS = 500
 """Plans after which a new process takes over, so that memory of a large state is given back."""
 
 
@@ -51,7 +54,7 @@ class Planner:
     """One process, started when the first plan is asked for, and one thread that talks to it, so plans are worked out
     one after the other. `engine` says which database it reads."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Database) -> None:
         self._url = engine.url.render_as_string(hide_password=False)
         self._thread = ThreadPoolExecutor(1, "plans")
         self._lock = threading.Lock()
@@ -148,15 +151,16 @@ class _Worker:
 def _serve(connection: Connection, url: str) -> None:
     os.nice(NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started us, who ends us in order
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    store = Store(make_engine(url))
+    gc.disable()  # what is kept lives as long as the process, and looking through it takes as long as a plan
+    copy = LiveCopy(Store(make_engine(url)))
+    apart = Apart()
     while True:
         try:
             task = connection.recv()
         except EOFError:
             return
         try:
-            connection.send(_work(store, task))
+            connection.send(_work(copy, task, apart))
         except Exception as error:
             _tell(connection, error)
 
@@ -169,26 +173,25 @@ def _tell(connection: Connection, error: Exception) -> None:
         connection.send(RuntimeError(traceback.format_exc()))
 
 
-def _end_with_parent() -> None:
-    """A parent that was killed can't end us."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(0)
-
-
-def _work(store: Store, task: _Task) -> Effects:
-    gc.disable()  # nothing of a plan is garbage before its end, and looking for some takes as long as the plan
+def _work(copy: LiveCopy, task: _Task, apart: Apart) -> Effects:
+    """The engine is used up in a copy of this process, which shares all memory that it does not change."""
+    question, live, engine = _put(copy, task)
+    gc.freeze()
     try:
-        return work_out(store, *task)
-    finally:
-        gc.enable()
+        return apart.run(lambda: effects_of(question, live, engine))
+    except EndedError:
+        raise WorkerLostError from None
+
+
+def _put(copy: LiveCopy, task: _Task) -> tuple[Question, Live, Engine]:
+    before, after = copy.compiled(task.revision, task.before), compile_objects(task.after, task.revision)
+    live = copy.look(task.now, after.configuration.history or before.configuration.history)
+    question = question_of(before, after, live)
+    return question, live, copy.engine(question.played_before)
 
 
 def work_out(
     store: Store, before: Sequence[ConfigObject], after: Sequence[ConfigObject], revision: int, now: datetime
 ) -> Effects:
-    """Reads the live state and plays both configurations on it."""
-    old, new = compile_objects(before, revision), compile_objects(after, revision)
-    history = new.configuration.history or old.configuration.history
-    return effects_of(old, new, read(store, now, history))
+    """Reads the live state and plays both configurations on it, here."""
+    return effects_of(*_put(LiveCopy(store), _Task(before, after, revision, now)))

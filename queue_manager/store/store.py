@@ -115,6 +115,11 @@ class Store:
         with self._reading() as connection:
             return workloads.load(connection, ended)
 
+    def workload_versions(self) -> dict[str, int]:
+        """The version of each workload that has not ended, by uid: what changed since they were read."""
+        with self._reading() as connection:
+            return workloads.versions(connection)
+
     def get_workloads(self, uids: Iterable[str]) -> list[WorkloadRow]:
         """The stored ones among `uids`, by uid."""
         with self._reading() as connection:

@@ -61,6 +61,12 @@ def load(connection: Connection, ended: bool) -> list[WorkloadRow]:
     return _read(connection, _Chosen(ended=ended))
 
 
+def versions(connection: Connection) -> dict[str, int]:
+    """The version of each workload that has not ended, by uid."""
+    query = select(workloads.c.uid, workloads.c.version).where(text(NOT_ENDED))
+    return {row.uid: row.version for row in connection.execute(query)}
+
+
 def get(connection: Connection, uids: Sequence[str]) -> list[WorkloadRow]:
     """Those of the workloads that are stored, by uid."""
     if not uids:
