@@ -37,10 +37,12 @@ def create_app(
     registry: CollectorRegistry = REGISTRY,
     not_ready: Callable[[], str] = lambda: "",
     patience: float = 2.0,
+    warm: bool = False,
 ) -> FastAPI:
     """REST API and web page over a store.
 
     `patience` are the seconds that a request waits for the leader to carry out what it asks for.
+    `warm`: the process of plans starts, and reads the live state, with the server instead of with the first plan.
     `registry` is what /metrics shows, `not_ready` says why the process is not ready yet ("" when it is). There is no
     authentication yet: whoever serves the application calls `require_loopback` with the address first.
     """
@@ -48,6 +50,8 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        if warm:
+            context.planner.warm()
         yield
         await run_in_threadpool(context.close)
 

@@ -16,6 +16,7 @@ from queue_manager.store.records import ENDED, ConfigObject, NodeRow, WorkloadRo
 from queue_manager.store.store import Store
 from queue_manager.store.times import EPOCH, to_microseconds
 
+from .effects import question_of
 from .live import Live, add_nodes, tell
 
 MOST_ANEW = 5000
@@ -43,6 +44,13 @@ class LiveCopy:
             self._current = compile_objects(objects, revision)
             self._objects = (revision, objects)
         return self._current
+
+    def follow(self) -> None:
+        """Takes over what has changed, so that the next plan finds little that is new."""
+        if self._store.current_revision() != self._objects[0]:
+            self.compiled(*self._store.load_configuration())
+        live = self.look(EPOCH)
+        self.engine(question_of(self._current, self._current, live).played_before)
 
     def look(self, now: datetime, history: History | None = None) -> Live:
         """What the store says now; `history` are the rules by which the past counts, if it does."""

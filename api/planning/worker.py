@@ -11,11 +11,13 @@ import threading
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from sqlalchemy import Engine as Database
+from sqlalchemy.exc import SQLAlchemyError
 
 from queue_manager.config.compiled import compile_objects
 from queue_manager.engine.engine import Engine
@@ -31,6 +33,8 @@ from .live_copy import LiveCopy
 AT_ONCE = 8
 """Plans asked for and not answered; who comes then is told to come again."""
 NICENESS = 10
+FOLLOW = 30.0
+"""Seconds without a plan after which the process takes over what has changed meanwhile."""
 TASKS = 500
 """Plans after which a new process takes over, so that memory of a large state is given back."""
 
@@ -76,11 +80,17 @@ class Planner:
         asked.add_done_callback(self._answered)  # not before: who gave up still keeps the process busy
         return await asyncio.wrap_future(asked)
 
+    def warm(self) -> None:
+        """Has the process read the live state now, not when the first plan is asked for. Does not wait for it."""
+        with self._lock:
+            if not self._closed:
+                self._thread.submit(self._ask, None)
+
     def _answered(self, _asked: Future[Effects]) -> None:
         with self._lock:
             self._open -= 1
 
-    def _ask(self, task: _Task) -> Effects:
+    def _ask(self, task: _Task | None) -> Effects:
         for _ in range(2):
             worker = self._ready()
             try:
@@ -136,8 +146,8 @@ class _Worker:
     def alive(self) -> bool:
         return self._process.is_alive()
 
-    def ask(self, task: _Task) -> Effects | Exception:
-        """What it answers; raises EOFError or OSError when the process has ended."""
+    def ask(self, task: _Task | None) -> Effects | Exception:
+        """What it answers, nothing without a task: then it reads. Raises EOFError or OSError when it has ended."""
         self.asked += 1
         self._connection.send(task)
         answer: Effects | Exception = self._connection.recv()
@@ -155,6 +165,9 @@ def _serve(connection: Connection, url: str) -> None:
     copy = LiveCopy(Store(make_engine(url)))
     apart = Apart()
     while True:
+        while not connection.poll(FOLLOW):
+            with suppress(SQLAlchemyError):  # the next plan tells its user
+                copy.follow()
         try:
             task = connection.recv()
         except EOFError:
@@ -173,8 +186,11 @@ def _tell(connection: Connection, error: Exception) -> None:
         connection.send(RuntimeError(traceback.format_exc()))
 
 
-def _work(copy: LiveCopy, task: _Task, apart: Apart) -> Effects:
+def _work(copy: LiveCopy, task: _Task | None, apart: Apart) -> Effects:
     """The engine is used up in a copy of this process, which shares all memory that it does not change."""
+    if task is None:
+        copy.follow()
+        return Effects()
     question, live, engine = _put(copy, task)
     gc.freeze()
     try:

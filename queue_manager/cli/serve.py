@@ -31,4 +31,4 @@ def run_api(options: ApiOptions) -> None:
     with contextlib.closing(listening), open_store(options.database) as store:
         host, port = listening.getsockname()[:2]
         log.info("serving", url=f"http://{host}:{port}", authentication="none yet, so on loopback only")
-        asyncio.run(until_signalled(serve_http(create_app(store, registry=REGISTRY), listening)))
+        asyncio.run(until_signalled(serve_http(create_app(store, registry=REGISTRY, warm=True), listening)))

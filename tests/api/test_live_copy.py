@@ -139,6 +139,22 @@ async def test_a_kept_copy_answers_what_a_fresh_one_does(store: Store, seed: int
     assert len(answers) > 4
 
 
+async def test_a_process_that_was_warmed_and_follows_answers_the_same(store: Store):
+    world, planner = World(store, 5), Planner(store.engine)
+    try:
+        planner.warm()
+        for _ in range(4):
+            world.step()
+            planner.warm()
+            revision, before = store.load_configuration()
+            after = world.objects(world.changed())
+            answer = await planner.effects(before, after, revision, NOW)
+            assert answer == work_out(store, before, after, revision, NOW)
+        [_] = planner.processes()
+    finally:
+        planner.close()
+
+
 async def test_what_did_not_change_is_not_read_again(store: Store):
     configure(store)
     commit(store, Change(row=job("one", "nlp", 1)), Change(row=job("two", "nlp", 1)))
