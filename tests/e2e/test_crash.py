@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
 from sqlalchemy import text
 
-from queue_manager.store.records import State
+from queue_manager.store.records import State, Wish
 from queue_manager.store.store import Store
 from tests.control_plane.cluster import ControlPlane
 from tests.control_plane.nodes import gpu_fleet
@@ -151,3 +152,48 @@ def test_killed_around_the_write_of_an_eviction_it_evicts_once(breakable: tuple[
         for name in ("low", "high"):
             product.client.delete(TRAIN_JOB, name, namespace)
             product.wait_state(namespace, name, State.FINISHED)
+
+
+def test_killed_around_the_write_of_a_label_row_and_job_say_the_same_in_the_end(
+    breakable: tuple[Product, Breaker],
+) -> None:
+    product, breaker = breakable
+    product.configure(queue("team", 16), queue("other", 16))
+    namespace = product.cluster.new_namespace()
+    key = "queue-manager.io/queue"
+    product.client.create(train_job("runs", "team", nodes=2), namespace)
+    product.wait_state(namespace, "runs", State.RUNNING)
+    product.client.create(train_job("waits", "team", nodes=3), namespace)
+    product.wait_state(namespace, "waits", State.WAITING)
+    target = {"runs": "team", "waits": "team"}
+    moments: tuple[When, ...] = ("before", "after")
+    for when in moments:
+        for name in ("runs", "waits"):
+            target[name] = "other" if target[name] == "team" else "team"
+
+            def relabels(request: Request, name: str = name) -> bool:
+                wanted = request.method == "PATCH" and request.path.split("?")[0].endswith(f"/trainjobs/{name}")
+                return wanted and b'"labels"' in request.body
+
+            _killed_at(product, breaker, relabels, when)
+            row = product.row(namespace, name)
+            assert row is not None
+            arguments = {"queue": target[name], "force": name == "waits"}
+            product.store.instruct(
+                row.uid, Wish.MOVE, arguments, who="eve", reason="x", source="test", now=datetime.now(UTC)
+            )
+            wait_for(breaker.struck.is_set, f"killed {when} the label of {name}", 30)
+            row = product.row(namespace, name)
+            assert row is not None
+            assert row.queue == target[name]
+            _restart(product)
+            wait_for(lambda name=name: not product.row(namespace, name).relabels, "its label is written", 30)  # type: ignore[union-attr]
+            labels = product.client.get(TRAIN_JOB, name, namespace)["metadata"]["labels"]
+            row = product.row(namespace, name)
+            assert row is not None
+            assert labels[key] == row.queue == row.local_queue == target[name]
+        assert product.charged(target["runs"]) == 16
+        row = product.row(namespace, "runs")
+        assert row is not None
+        assert (row.state, row.attempt) == (State.RUNNING, 1)
+        assert product.store.check(datetime.now(UTC)) == []
