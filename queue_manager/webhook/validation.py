@@ -76,6 +76,7 @@ def validate_job(
         return findings.verdict(Findings())
     known = _content(request, old, rules, lookup, check)
     _queue_change(request, obj, old, kind, lookup, findings)
+    _priority_change(request, obj, old, kind, lookup, findings)
     _user_change(request, obj, old, rules, lookup, findings)
     if kind.is_suspended(old) and not kind.is_suspended(obj) and kind.finished(old) is None:
         findings.warn(
@@ -167,6 +168,23 @@ def _queue_change(request: Request, obj: Object, old: Object, kind: Kind, lookup
         findings.refuse(
             where, f"the job is admitted from queue {before!r}: move it with `queue-manager move {name}`, or suspend it"
         )
+
+
+def _priority_change(
+    request: Request, obj: Object, old: Object, kind: Kind, lookup: Lookup, findings: Findings
+) -> None:
+    """What runs keeps its priority class: the label counts once it waits again."""
+    before, after = named_by(old, lookup, PRIORITY_CLASS_LABEL), named_by(obj, lookup, PRIORITY_CLASS_LABEL)
+    if before == after or kind.is_suspended(old) or kind.finished(old) is not None:
+        return
+    label = after or before
+    assert label is not None
+    name = f"{request.namespace}/{request.name}"
+    findings.warn(
+        _at("labels", label[0]),
+        f"the job is admitted, and keeps its priority class until it waits again: `queue-manager reprioritise {name}`"
+        " changes it now",
+    )
 
 
 def _user_change(request: Request, obj: Object, old: Object, rules: Rules, lookup: Lookup, findings: Findings) -> None:

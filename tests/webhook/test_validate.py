@@ -136,6 +136,18 @@ class TestQueueOfAnAdmittedJob:
         new = job(suspend=False, annotations=ALICE_ANNOTATIONS)
         assert decider().validate(update(old, new, managed=True)).allowed
 
+    def test_priority_class_may_change_and_counts_later(self):
+        new = labelled("team", suspend=False, annotations=ALICE_ANNOTATIONS)
+        new["metadata"]["labels"][PREFIX + "priority-class"] = "high"
+        verdict = decider().validate(update(self.RUNNING, new))
+        assert verdict.allowed
+        [warning] = [text for text in verdict.warnings if "keeps its priority class" in text]
+        assert warning.startswith("metadata.labels[queue-manager.io/priority-class]: ")
+        assert "`queue-manager reprioritise ml/job-1`" in warning
+        suspended = labelled("team", suspend=True, annotations=ALICE_ANNOTATIONS)
+        changed = {**suspended, "metadata": {**suspended["metadata"], "labels": new["metadata"]["labels"]}}
+        assert "keeps its" not in str(decider().validate(update(suspended, changed)).warnings)
+
     def test_waiting_job_may_change_it(self):
         old = labelled("team", suspend=True)
         assert decider().validate(update(old, labelled("research", suspend=True))).allowed
