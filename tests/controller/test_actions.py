@@ -443,9 +443,7 @@ async def test_row_and_label_come_together_whoever_dies_between(store: Store, se
                 world.ask(name, Wish.MOVE, queue=target, force=chance.random() < 0.3)
             await world.clock.advance(chance.uniform(0, 0.3))
             if chance.random() < 0.7:
-                await world.kill()
-                await world.clock.advance(chance.uniform(0, 20))
-                await world.start()
+                await world.restart(after=chance.uniform(0, 20))
             sound(world)
         faults.active = False
         for name in "abc":

@@ -288,8 +288,7 @@ async def test_an_answer_given_while_nobody_leads_is_carried_out_once(store: Sto
         wanted = {"Ready": State.RUNNING, "Retry": State.WAITING, "Rejected": State.DEACTIVATED}[state]
         await world.until_state("a", wanted)
         assert store.pending_instructions() == []
-        await world.kill()
-        await world.start()
+        await world.restart()
         await world.clock.advance(100)
         assert world.state("a") is wanted
         assert world.admissions("a") == 1

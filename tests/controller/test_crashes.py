@@ -44,9 +44,7 @@ async def test_kills_and_faults_never_admit_twice_lose_quota_or_start_half_a_gan
             await world.clock.advance(chance.uniform(0, 8))
             check_invariants(world)
             if chance.random() < 0.7:
-                await world.kill()
-                await world.clock.advance(chance.uniform(0, 3))
-                await world.start()
+                await world.restart(after=chance.uniform(0, 3))
         faults.active = False
         await world.until(lambda: all(world.state(name) in ENDED for name in names), "every job ends", within=3600)
         check_invariants(world)
@@ -59,8 +57,7 @@ async def test_a_dying_leader_is_followed_and_its_late_writes_change_nothing(sto
     async with World(store, seed) as world:
         await world.submit(train_job("a", 4, seconds=60))
         await world.clock.advance(Random(seed).uniform(0, 1.5))
-        await world.kill()
-        await world.start()
+        await world.restart()
         row = await world.until_state("a", State.RUNNING)
         assert row.attempt == 1
         assert world.admissions("a") == 1

@@ -60,8 +60,7 @@ async def test_a_job_waits_for_its_template_and_for_the_setting_and_is_charged_f
         row = await world.until_state("j", State.RUNNING)
         assert world.charged() == 6
         assert row.pod_groups[0].pod_sets[0].devices == Devices({"h100": 2})
-        await world.kill()
-        await world.start()
+        await world.restart()
         await world.until(lambda: world.controller is not None and world.controller.term is not None)
         assert world.charged() == 6
         assert store.check(world.clock.now()) == []

@@ -141,14 +141,12 @@ async def test_a_restart_in_between_loses_nothing_and_lets_nobody_through(store:
         await world.until(lambda: len(through(world, "e")) == 3, "three pods")
         await ask(world, "e", 5)
         await world.until(lambda: len(world.pods("e")) == 5, "two more are made")
-        await world.kill()
-        await world.start()
+        await world.restart()
         await world.until(lambda: world.known_row("e").reason == "WaitingForQuota", "it waits")
         assert len(through(world, "e")) == 3
         await ask(world, "other", 2)
         await world.until(lambda: len(through(world, "e")) >= 4, "let through one by one")
-        await world.kill()
-        await world.start()
+        await world.restart()
         await world.until(proved(lambda: len(through(world, "e")) == 5), "the rest too")
         assert store.check(world.clock.now()) == []
 

@@ -140,8 +140,7 @@ async def test_a_gang_starts_within_the_bound_in_a_stream_of_small_jobs(store: S
                 held = world.clock.now()
                 found = store.explanation(row.uid)
                 expected = (found or {}).get("estimatedStart") or ""
-                await world.kill()
-                await world.start()
+                await world.restart()
             await go(4)
             assert world.clock.now() - submitted < timedelta(seconds=400)
         assert held is not None

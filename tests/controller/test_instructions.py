@@ -95,13 +95,11 @@ async def test_a_dying_leader_carries_out_each_once(store: Store, seed: int) -> 
         await world.until_state("a", State.RUNNING)
         world.ask("a", Wish.HOLD)
         await world.clock.advance(chance.uniform(0, 0.1))
-        await world.kill()
-        await world.start()
+        await world.restart()
         await world.until_state("a", State.HELD)
         world.ask("a", Wish.RELEASE)
         await world.clock.advance(chance.uniform(0, 0.1))
-        await world.kill()
-        await world.start()
+        await world.restart()
         await world.until_state("a", State.RUNNING)
         assert store.pending_instructions() == []
         assert world.admissions("a") == 2

@@ -148,8 +148,7 @@ async def test_group_that_comes_late_sends_the_job_back_and_its_key_is_planned_w
         assert world.charged() == 8, "only the fillers"
 
         # A new leader knows it, too.
-        await world.kill()
-        await world.start()
+        await world.restart()
         await world.until_ready()
         await world.clock.advance(30)
         assert world.state("a") is State.WAITING

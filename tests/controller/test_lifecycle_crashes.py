@@ -59,9 +59,7 @@ async def test_each_ends_as_its_rule_says_whoever_leads(store: Store, seed: int)
             await give_answers(world, chance)
             if chance.random() < 0.4:
                 await world.clock.advance(chance.uniform(0, 0.5))
-                await world.kill()
-                await world.clock.advance(chance.uniform(0, 20))
-                await world.start()
+                await world.restart(after=chance.uniform(0, 20))
             if turn == 15:
                 world.ask("held", Wish.RELEASE)
         faults.active = False

@@ -52,8 +52,7 @@ async def test_a_child_job_with_the_label_of_a_running_job_set_without_one_is_no
         await world.until(lambda: len(bound(world)) == 4)
         await without(world, JOB_SETS, "a")
         if restart:
-            await world.kill()
-            await world.start()
+            await world.restart()
             await world.until_ready()
         else:
             assert world.controller is not None
@@ -97,8 +96,7 @@ async def test_admitted_plain_pods_without_their_labels_are_charged_for_until_th
             await without(world, PODS, name, *labels)
         await world.clock.advance(10)
         assert (workloads(world), world.charged()) == ([("PodGroup", "g", State.RUNNING)], 8)
-        await world.kill()
-        await world.start()
+        await world.restart()
         await world.until_ready()
         await world.clock.advance(10)
         assert (workloads(world), world.charged()) == ([("PodGroup", "g", State.RUNNING)], 8)

@@ -194,14 +194,10 @@ async def test_delay_and_wait_count_on_over_a_restart_of_the_controller(store: S
         await running(world, "a", 2)
         world.cluster.set_ready(bound(world, "a")[0], False)
         await world.clock.advance(50)
-        await world.kill()
-        await world.clock.advance(15)
-        await world.start()
+        await world.restart(after=15)
         await world.until(lambda: row_of(world, "a").reason == "WaitingForReplacement", within=3)
         await world.clock.advance(100)
-        await world.kill()
-        await world.clock.advance(75)
-        await world.start()
+        await world.restart(after=75)
         assert world.state("a") is State.RUNNING
         await world.until_state("a", State.DRAINING, within=25)
 

@@ -56,8 +56,7 @@ async def test_after_a_restart_who_used_less_is_first_as_before(store: Store) ->
         await world.until(lambda: world.clock.now() >= later)
         await world.submit(of_queue("other", train_job("newer", 4, seconds=600)))
         await world.until_state("newer", State.WAITING)
-        await world.kill()
-        await world.start()
+        await world.restart()
         await world.until_state("newer", State.RUNNING, within=2_000)
         assert world.state("blocks") is State.FINISHED
         assert world.state("older") is State.WAITING
@@ -75,8 +74,7 @@ async def test_what_a_new_controller_reads_is_what_the_old_one_knew(store: Store
         engine = world.controller.term.picture.engine
         engine.plan(to_microseconds(world.clock.now()))
         known = engine.history()["team"]["nvidia.com/gpu"]
-        await world.kill()
-        await world.start()
+        await world.restart()
         await world.until_ready()
         read = world.controller.term.picture.engine.history()["team"]["nvidia.com/gpu"]
         assert known >> UNIT_BITS == 2

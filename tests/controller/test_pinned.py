@@ -285,9 +285,7 @@ async def test_kills_faults_and_deletions_never_put_two_pods_into_one_slot(store
             if pods and chance.random() < 0.3:
                 await world.user.delete(PODS, "ns", chance.choice(pods)["metadata"]["name"])
             if chance.random() < 0.3:
-                await world.kill()
-                await world.clock.advance(chance.uniform(0, 3))
-                await world.start()
+                await world.restart(after=chance.uniform(0, 3))
         faults.active = False
         await world.until(lambda: all(world.state(name) in (State.FINISHED, State.FAILED) for name in made), "all end",
                           within=3600)  # fmt: skip

@@ -174,8 +174,7 @@ async def test_a_group_that_was_stopped_counts_as_deleted_when_nobody_makes_its_
     await world.clock.advance(400)
     assert world.state("g") is State.HELD
     if restart:
-        await world.kill()
-        await world.start()
+        await world.restart()
         await world.until_ready()
     row = await world.until_state("g", State.FINISHED, within=210)
     assert row.reason == "Deleted"
@@ -350,9 +349,7 @@ async def test_a_restart_of_the_controller_leaves_a_running_group_as_it_is(world
     before = await world.until_state("g", State.RUNNING)
     await world.until(lambda: len(bound(world)) == 4, "all run")
     await world.user.delete(PODS, "ns", "g-0")
-    await world.kill()
-    await world.clock.advance(40)
-    await world.start()
+    await world.restart(after=40)
     await world.until_ready()
     await create(world, [plain("g-4", "g", 4, seconds=20)])
     row = await world.until_state("g", State.FINISHED, within=300)
@@ -379,9 +376,7 @@ async def test_kills_and_faults_never_let_half_a_group_run_or_lose_its_quota(sto
             await world.clock.advance(chance.uniform(0, 8))
             check_invariants(world)
             if chance.random() < 0.7:
-                await world.kill()
-                await world.clock.advance(chance.uniform(0, 3))
-                await world.start()
+                await world.restart(after=chance.uniform(0, 3))
         faults.active = False
         await world.until(lambda: all(world.state(name) in ENDED for name in names), "every group ends", within=3600)
         check_invariants(world)
@@ -423,8 +418,7 @@ async def test_a_controller_that_dies_at_any_write_leaves_a_group_that_the_next_
 
         async def kill() -> None:
             await dies.died.wait()
-            await world.kill()
-            await world.start()
+            await world.restart()
 
         killer = asyncio.create_task(kill())
         for number in range(4):

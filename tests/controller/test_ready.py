@@ -152,9 +152,7 @@ async def test_times_hold_over_restarts_at_any_point(store: Store, dies_at: floa
         assert row.admission is not None
         admitted = row.admission.admitted_at
         await world.clock.advance(dies_at - (world.clock.now() - admitted).total_seconds())
-        await world.kill()
-        await world.clock.advance(5)
-        await world.start()
+        await world.restart(after=5)
         await world.until_state("a", State.DEACTIVATED, within=300)
         first, second = store.history(row.uid).admissions
         assert first.evicted_at is not None
@@ -251,8 +249,7 @@ async def test_jobs_start_one_at_a_time_where_admission_is_blocked_until_pods_ar
         assert row.admission is not None
         assert row.admission.admitted_at >= first.ready_at
         # A restart forgets nothing of that.
-        await world.kill()
-        await world.start()
+        await world.restart()
         await world.clock.advance(30)
         assert world.state("c") is State.WAITING
         await world.until_state("b", State.DEACTIVATED)

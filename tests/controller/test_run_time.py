@@ -90,9 +90,7 @@ async def test_the_end_of_the_run_time_holds_over_a_restart(store: Store) -> Non
         row = await world.until_state("a", State.RUNNING)
         assert row.admission is not None
         await world.clock.advance(60)
-        await world.kill()
-        await world.clock.advance(30)
-        await world.start()
+        await world.restart(after=30)
         await world.until_state("a", State.DEACTIVATED, within=60)
         [admission] = store.history(row.uid).admissions
         assert admission.evicted_at is not None

@@ -31,8 +31,7 @@ async def test_a_new_leader_asks_for_no_snapshot_of_a_job_that_is_over(store: St
         await world.until_state("over", State.FINISHED)
         assert "over-runtime-snapshot" in asked.names, "it was needed while the job waited"
         asked.names.clear()
-        await world.kill()
-        await world.start()
+        await world.restart()
         await world.submit(train_job("new", 1))
         await world.until_state("new", State.RUNNING)
         assert set(asked.names) == {"new-runtime-snapshot"}

@@ -160,6 +160,13 @@ class World:
             await self._running
         self.controller = None
 
+    async def restart(self, after: float = 0.0) -> None:
+        """The process dies, and another one is started after so many seconds."""
+        await self.kill()
+        if after:
+            await self.clock.advance(after)
+        await self.start()
+
     async def until(self, check: Callable[[], Any], what: str = "", within: float = 120.0) -> None:
         """Lets virtual time pass until `check` is true."""
         if self._running.done():

@@ -9,11 +9,16 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
+
+import yaml
+
+from tests.e2e.product import Product
 
 When = Literal["before", "after"]
 
@@ -121,3 +126,17 @@ async def _read(reader: asyncio.StreamReader) -> Request | None:
         return None
     method, path, _ = first.split(" ")
     return Request(method, path, headers, body, head + body)
+
+
+@contextmanager
+def through_breaker(product: Product, directory: Path) -> Iterator[Breaker]:
+    """The product's controller reaches the API server through a breaker, once it is started."""
+    cluster, command = product.cluster, product.controller.command
+    with Breaker(cluster.server, str(cluster.ca_file)) as breaker:
+        place = command.index("--kubeconfig") + 1
+        kubeconfig = yaml.safe_load(Path(command[place]).read_text())
+        kubeconfig["clusters"][0]["cluster"] = {"server": breaker.url}
+        path = directory / "through-breaker.kubeconfig"
+        path.write_text(yaml.safe_dump(kubeconfig))
+        command[place] = str(path)
+        yield breaker

@@ -8,14 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-import yaml
 from sqlalchemy import text
 
 from queue_manager.store.records import State, Wish
 from queue_manager.store.store import Store
 from tests.control_plane.cluster import ControlPlane
 from tests.control_plane.nodes import gpu_fleet
-from tests.e2e.breaker import Breaker, Request, When
+from tests.e2e.breaker import Breaker, Request, When, through_breaker
 from tests.e2e.product import FLAVOR, PRIORITIES, RACK, TOPOLOGY, TRAIN_JOB, Product, queue, train_job, wait_for
 from tests.e2e.watching import pods_of, racks_of
 
@@ -31,13 +30,7 @@ def breakable(
     """The product; its controller reaches the API server through a breaker."""
     cluster = cluster_of_each_trainer
     product = Product(cluster, store, database_url, tmp_path)
-    with Breaker(cluster.server, str(cluster.ca_file)) as breaker:
-        place = product.controller.command.index("--kubeconfig") + 1
-        kubeconfig = yaml.safe_load(Path(product.controller.command[place]).read_text())
-        kubeconfig["clusters"][0]["cluster"] = {"server": breaker.url}
-        path = tmp_path / "through-breaker.kubeconfig"
-        path.write_text(yaml.safe_dump(kubeconfig))
-        product.controller.command[place] = str(path)
+    with through_breaker(product, tmp_path) as breaker:
         cluster.create_nodes(gpu_fleet(1, 2, 2))
         product.configure(TOPOLOGY, FLAVOR, *PRIORITIES)
         with product.running():

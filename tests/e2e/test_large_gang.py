@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from queue_manager.store.records import State
 from queue_manager.store.store import Store
 from tests.control_plane.cluster import ControlPlane
 from tests.control_plane.nodes import gpu_fleet
-from tests.e2e.breaker import Breaker, Request
+from tests.e2e.breaker import Breaker, Request, through_breaker
 from tests.e2e.product import FLAVOR, TOPOLOGY, Product, job, queue, wait_for
 from tests.e2e.record import admissions
 from tests.e2e.test_pinned import PREFERRED, planned, rank, seated
@@ -31,15 +30,8 @@ def breakable(
 ) -> Iterator[tuple[Product, Breaker]]:
     """The product; its controller reaches the API server through a breaker."""
     product = Product(cluster, store, database_url, tmp_path)
-    with Breaker(cluster.server, str(cluster.ca_file)) as breaker:
-        place = product.controller.command.index("--kubeconfig") + 1
-        kubeconfig = yaml.safe_load(Path(product.controller.command[place]).read_text())
-        kubeconfig["clusters"][0]["cluster"] = {"server": breaker.url}
-        path = tmp_path / "through-breaker.kubeconfig"
-        path.write_text(yaml.safe_dump(kubeconfig))
-        product.controller.command[place] = str(path)
-        with product.running():
-            yield product, breaker
+    with through_breaker(product, tmp_path) as breaker, product.running():
+        yield product, breaker
 
 
 def _lets_the_middle_pod_through(request: Request) -> bool:
