@@ -96,6 +96,7 @@ def _plans(report: Report, client: Client, queues: int) -> None:
 
 def _file(queues: int, gpus: int) -> str:
     documents = [_object("Flavor", "h100", {}), _object("PriorityClass", "high", {"value": 100})]
+    documents.append(_object("Cohort", "company", {}))
     documents += [_object("Cohort", f"department-{n}", {"parent": "company"}) for n in range(10)]
     documents += [_queue(number, gpus) for number in range(queues)]
     return yaml.dump_all(documents, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper))

@@ -14,7 +14,7 @@ from queue_manager.config.parse import ParseResult, parse
 from queue_manager.config.problem import Problem
 from queue_manager.config.stops import KIND as STOP
 from queue_manager.config.stops import Stop
-from queue_manager.config.validate import advise, validate
+from queue_manager.config.validate import advise, unknown_parents, validate
 from queue_manager.store import records
 from queue_manager.store.configurations import difference
 from queue_manager.store.records import StaleConfiguration
@@ -117,7 +117,7 @@ def of_rollback(context: Context, number: int) -> Proposing:
     def proposing(loaded: Loaded) -> Proposal:
         # What somebody has stopped meanwhile stays stopped.
         gone = [key_of(row) for row in loaded.stored if key_of(row) not in owners and row.kind != STOP]
-        return propose(loaded, result, gone, "", owners)
+        return propose(loaded, result, gone, "", owners, parents=False)
 
     return proposing
 
@@ -150,14 +150,23 @@ def too_fast() -> ProblemError:
 
 
 def propose(
-    loaded: Loaded, result: ParseResult, gone: Collection[Key], owner: str, owners: Mapping[Key, str] = NO_OWNERS
+    loaded: Loaded,
+    result: ParseResult,
+    gone: Collection[Key],
+    owner: str,
+    owners: Mapping[Key, str] = NO_OWNERS,
+    *,
+    parents: bool = True,
 ) -> Proposal:
     """What a revision would become by these objects and without those `gone`; 422 with every problem. `owner` is the
-    owner of all, else each keeps the one it has in `owners` or had before."""
+    owner of all, else each keeps the one it has in `owners` or had before. Without `parents` cohorts may be named that
+    are not there: what was valid once is so again."""
     merged = {item.key: item for item in loaded.objects if item.key not in gone}
     merged.update((item.key, item) for item in result.objects)
     objects = list(merged.values())
     problems = [*result.errors, *validate(objects, result.broken, gone)]
+    if parents:
+        problems += unknown_parents(result.objects, objects, gone, result.broken, loaded.compiled.tree)
     if problems:
         raise invalid(problems)
     known = {key_of(row): row.owner for row in loaded.stored} | dict(owners)

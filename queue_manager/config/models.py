@@ -37,10 +37,12 @@ Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where an object was read: equal to every other source, so that objects compare by what they say."""
+    """Where an object was read: equal to every other source, so that objects compare by what they say. `foreign` is
+    whether it was one of Kueue's."""
 
     file: str = field(default="", compare=False)
     content: Any = field(default=None, compare=False, repr=False)
+    foreign: bool = field(default=False, compare=False)
 
 
 class Metadata(Model):

@@ -103,6 +103,7 @@ def _read(document: Document, collector: _Collector) -> None:
         collector.broken.add(_key(content) if "kind" in content else ("", "", ""))
         return
     _drop_nulls(content)
+    foreign = kueue.is_kueue(content.get("apiVersion"))
     if not _recognise(document, collector):
         return
     kind = content["kind"]
@@ -114,7 +115,7 @@ def _read(document: Document, collector: _Collector) -> None:
         collector.errors.extend(_explain(document, KINDS[kind], detail) for detail in details)
         collector.broken.add(_key(content))
         return
-    model.with_source(Source(document.file, content))
+    model.with_source(Source(document.file, content, foreign))
     problems = list(_check_identity(model, collector.any_name))
     collector.errors.extend(_problem(document, path, message, hint) for path, message, hint in problems)
     if problems:

@@ -27,6 +27,7 @@ from queue_manager.config.problem import Problem, nearest, nearest_or_list
 from queue_manager.config.source import line_of
 from queue_manager.config.tree import MAX_LEVELS, Tree, build_tree
 from queue_manager.engine.configuration import HOSTNAME
+from queue_manager.engine.quantities import show
 
 Key = tuple[str, str, str]
 Path = tuple[str | int, ...]
@@ -69,6 +70,42 @@ def validate(
             problems.append(problem_of(item, path, message, hint))
     problems.extend(_tree_problems(objects, context.tree))
     return problems
+
+
+def unknown_parents(
+    changed: Sequence[ConfigObject],
+    objects: Sequence[ConfigObject],
+    removed: Collection[Key],
+    broken: Collection[Key],
+    before: Tree,
+) -> list[Problem]:
+    """Cohorts that the changed objects name, and that neither are there, nor are among the `broken`, nor were named
+    before; and cohorts that are removed although others name them. Kueue's objects may name a cohort that nobody
+    declares: it is an empty one."""
+    tree = build_tree(objects)
+    known = {node.name for node in tree.cohorts.values() if not node.implicit} | set(before.cohorts)
+    known |= {name for kind, _namespace, name in broken if kind == "Cohort"}
+    known |= {parent for item in changed if item.source.foreign and (parent := _parent_of(item)[1])}
+    gone = {name for kind, _namespace, name in removed if kind == "Cohort"}
+    found = []
+    for item in changed:
+        field, parent = _parent_of(item)
+        if parent and parent not in known and not check_name(parent, path=True):
+            hint = nearest(parent, known) or "make a Cohort of this name, it may be empty"
+            found.append(problem_of(item, ("spec", field), f"unknown cohort {parent!r}", hint))
+    for item in objects:
+        field, parent = _parent_of(item)
+        if parent in gone:
+            message = f"cohort {parent!r} is still used here"
+            found.append(problem_of(item, ("spec", field), message, "take it out here first, or keep it"))
+    return found
+
+
+def _parent_of(item: ConfigObject) -> tuple[str, str]:
+    """Field and name of the cohort above."""
+    if isinstance(item, Queue):
+        return "cohort", item.spec.cohort
+    return "parent", item.spec.parent if isinstance(item, Cohort) else ""
 
 
 def problem_of(item: ConfigObject, path: Path, message: str, hint: str = "") -> Problem:
@@ -345,7 +382,39 @@ def advise(objects: Sequence[ConfigObject]) -> list[Problem]:
             message = "no namespace may use this queue"
             warnings.append(problem_of(item, ("spec", "namespaceSelector"), message, "write {} for every namespace"))
         warnings.extend(_without_effect(item))
+    warnings.extend(_taken_for_limits(objects, tree))
     return warnings
+
+
+def _taken_for_limits(objects: Sequence[ConfigObject], tree: Tree) -> Iterator[Problem]:
+    """Quotas of cohorts below what is guaranteed to those under them. Elsewhere a parent's quota bounds its children,
+    and this would be an error; here it is a pool beside theirs (kueue.md 1.3), so that it may be meant."""
+    below: dict[str, dict[tuple[str, str], int]] = {}
+    for item in objects:
+        node = tree.cohorts.get(_parent_of(item)[1])
+        while node is not None and node.level:  # a cycle is an error already
+            sums = below.setdefault(node.name, {})
+            for _, cell, nominal in _nominal(item):
+                sums[cell] = sums.get(cell, 0) + nominal
+            node = tree.cohorts.get(node.parent)
+    for item in objects:
+        if not isinstance(item, Cohort) or item.source.foreign:
+            continue
+        for path, cell, nominal in _nominal(item):
+            total = below.get(item.name, {}).get(cell, 0)
+            if 0 < nominal < total:
+                own, sum_ = show(cell[1], nominal), show(cell[1], total)
+                message = f"{own} is less than the {sum_} guaranteed below, and comes on top of them: it limits nobody"
+                yield problem_of(item, path, message, "leave it out, unless these are resources of their own")
+
+
+def _nominal(item: ConfigObject) -> Iterator[tuple[Path, tuple[str, str], int]]:
+    """Nominal quotas: field, (flavor, resource), base units."""
+    for index, group in enumerate(item.spec.resource_groups if isinstance(item, Queue | Cohort) else ()):
+        for place, flavor in enumerate(group.flavors):
+            for number, quota in enumerate(flavor.resources):
+                path: Path = ("spec", "resourceGroups", index, "flavors", place, "resources", number, "nominalQuota")
+                yield path, (flavor.name, quota.name), amount(quota.name, quota.nominal_quota)
 
 
 def _without_effect(item: ConfigObject) -> Iterator[Problem]:

@@ -327,7 +327,8 @@ def test_bad_bodies(client: TestClient, content: bytes, status: int, word: str):
 
 
 def test_a_thousand_queues(client: TestClient):
-    documents = [document("Flavor", "h100", {}), *(queue(f"q{n:04}", "research", n) for n in range(1000))]
+    documents = [document("Flavor", "h100", {}), document("Cohort", "research", {})]
+    documents += [queue(f"q{n:04}", "research", n) for n in range(1000)]
     body = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents})
     assert put(client, body)["revision"] == 1
     assert len(client.get("/api/v1/tree").json()["items"][0]["children"]) == 1000

@@ -95,7 +95,7 @@ def test_without_a_selector_no_namespace_is_selected_as_in_kueue():
 def test_fields_without_effect_are_said():
     warnings = [str(warning) for warning in advise(read("example.yaml").objects)]
     assert not any("spec.limits" in warning or "spec.kueueLabels" in warning for warning in warnings)
-    assert all("has no effect" in warning for warning in warnings)
+    assert all("has no effect" in warning or "comes on top of them" in warning for warning in warnings)
 
 
 def test_kueue_objects_are_translated_and_losses_are_said():

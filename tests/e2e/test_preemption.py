@@ -7,7 +7,19 @@ import pytest
 from queue_manager.store.records import State
 from tests.control_plane.cluster import pod_phase
 from tests.control_plane.nodes import gpu_fleet
-from tests.e2e.product import FLAVOR, JOB_SET, NODE, PRIORITIES, RACK, TOPOLOGY, TRAIN_JOB, Product, queue, train_job
+from tests.e2e.product import (
+    FLAVOR,
+    JOB_SET,
+    NODE,
+    PRIORITIES,
+    RACK,
+    TOPOLOGY,
+    TRAIN_JOB,
+    Product,
+    config,
+    queue,
+    train_job,
+)
 from tests.e2e.watching import catch_up, hold, let_go, names, nodes_of, placed_by_label, pods_of, racks_of
 
 pytestmark = pytest.mark.cluster
@@ -83,7 +95,7 @@ def test_a_victim_counts_until_its_last_pod_is_gone_and_resumes_elsewhere(produc
 
 def test_the_owner_takes_borrowed_quota_back(product: Product) -> None:
     product.cluster.create_nodes(gpu_fleet(1, 2, 2))
-    product.configure(TOPOLOGY, FLAVOR)
+    product.configure(TOPOLOGY, FLAVOR, config("Cohort", "lab"))
     for name in ("borrower", "owner"):
         product.configure(queue(name, 16, cohort="lab", preemption={"reclaimWithinCohort": "Any"}))
     namespace = product.cluster.new_namespace()

@@ -103,7 +103,7 @@ def test_a_high_rank_that_preempts_nobody_starts_first_when_something_ends(produ
 
 def test_a_queue_above_its_nominal_quota_is_worked_back_as_the_owner_returns(product: Product) -> None:
     product.cluster.create_nodes(gpu_fleet(1, 1, 2))
-    product.configure(TOPOLOGY, FLAVOR)
+    product.configure(TOPOLOGY, FLAVOR, config("Cohort", "lab"))
     for name in ("elastic", "owner"):
         product.configure(queue(name, 8, cohort="lab", preemption={"reclaimWithinCohort": "Any"}))
     namespace = product.cluster.new_namespace()
