@@ -77,7 +77,16 @@ def waits(row: WorkloadRow) -> bool:
 def under(compiled: Compiled, before: Compiled, live: Live) -> list[WorkloadRow]:
     """The rows as they will be read under another configuration: their queue and priority class may mean something
     else, or nothing. What runs stays as it is."""
+    if _reading_rules(compiled) == _reading_rules(before):
+        return list(live.rows)
     return [row if row.state in CHARGED else _read_again(row, compiled, before, live) for row in live.rows]
+
+
+def _reading_rules(compiled: Compiled) -> tuple[object, ...]:
+    """All of a configuration that decides how a row is read."""
+    configuration = compiled.configuration
+    selectors = {name: queue.namespace_selector for name, queue in configuration.queues.items()}
+    return configuration.local_queues, compiled.priority_classes, selectors
 
 
 def _read_again(row: WorkloadRow, compiled: Compiled, before: Compiled, live: Live) -> WorkloadRow:

@@ -57,8 +57,7 @@ def _edit(state: State, edits: QuotaEdits) -> None:
         state.queue(name).queue = queue
         edited.append((state.tree.queues[name], queue))
     edited += [(state.tree.cohorts[name], cohort) for name, cohort in edits.cohorts.items()]
-    for node, found in edited:
-        state.tree.edit(node, quotas_of(found.resource_groups))
+    state.tree.edit((node, quotas_of(found.resource_groups)) for node, found in edited)
     for root in {node.root for node, _ in edited}:
         state.dirty.add(root)
         for member in state.members.get(root, ()):

@@ -277,17 +277,21 @@ class QuotaTree:
         """Whether the queue can take the whole charge."""
         return all(amount <= max(0, queue.available(cell, view)) for cell, amount in charge.items())
 
-    def edit(self, queue: TreeNode, quotas: dict[Cell, CellQuota]) -> None:
-        """Replaces the quota of a queue or cohort where it stands in the tree. Not revocable."""
-        changed = {c for c in {*queue.quotas, *quotas} if queue.quotas.get(c) != quotas.get(c)}
-        queue.quotas = quotas
-        node: TreeNode | None = queue
-        while node is not None:
-            for cell in changed:
+    def edit(self, edits: Iterable[tuple[TreeNode, dict[Cell, CellQuota]]]) -> None:
+        """Replaces the quota of queues and cohorts where they stand in the tree; what is above several of them is
+        settled once. Not revocable."""
+        unsettled: dict[TreeNode, set[Cell]] = {}
+        for edited, quotas in edits:
+            changed = {c for c in {*edited.quotas, *quotas} if edited.quotas.get(c) != quotas.get(c)}
+            edited.quotas = quotas
+            for node in (edited, *edited.ancestors()):
+                unsettled.setdefault(node, set()).update(changed)
+        for node in sorted(unsettled, key=lambda node: node.height):  # children first
+            for cell in unsettled[node]:
                 _settle_cell(node, cell)
-            node = node.parent
-        for view in (NOW, FUTURE, EMPTY):
-            queue.root.forget(changed, view)
+        for root in {node.root for node in unsettled}:
+            for view in (NOW, FUTURE, EMPTY):
+                root.forget(unsettled[root], view)
 
     def totals(self, view: int) -> dict[str, dict[Cell, int]]:
         """Charged amounts of each queue, and of each cohort's whole subtree (a queue of the same name is added in)."""
