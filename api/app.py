@@ -15,8 +15,11 @@ from starlette.middleware.gzip import GZipMiddleware
 from queue_manager.store.store import Store
 
 from . import problems
+from .auth.authentication import Authenticate, Authentication
 from .auth.authorisation import authorise
 from .auth.decisions import needs_of
+from .auth.login import router as login
+from .auth.token_verifier import TokenVerifier
 from .configuration.router import router as configuration
 from .context import Context, utc_now
 from .dashboard.router import router as dashboard
@@ -38,15 +41,19 @@ def create_app(
     not_ready: Callable[[], str] = lambda: "",
     patience: float = 2.0,
     warm: bool = False,
+    authentication: Authentication | None = None,
 ) -> FastAPI:
     """REST API and web page over a store.
 
     `patience` are the seconds that a request waits for the leader to carry out what it asks for.
     `warm`: the process of plans starts, and reads the live state, with the server instead of with the first plan.
-    `registry` is what /metrics shows, `not_ready` says why the process is not ready yet ("" when it is). There is no
-    authentication yet: whoever serves the application calls `require_loopback` with the address first.
+    `registry` is what /metrics shows, `not_ready` says why the process is not ready yet ("" when it is). Without
+    `authentication` API tokens count and none is needed: whoever serves the application calls `require_loopback` with
+    the address first.
     """
+    authentication = authentication or Authentication(verifiers=[TokenVerifier(store, now)])
     context = Context(store, now, patience)
+    context.authentication = authentication
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -54,6 +61,7 @@ def create_app(
             context.planner.warm()
         yield
         await run_in_threadpool(context.close)
+        await authentication.close()
 
     app = FastAPI(
         title="Queue Manager",
@@ -70,13 +78,15 @@ def create_app(
     app.state.not_ready = not_ready
     problems.install(app)
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=5)
-    app.add_middleware(Guard)
+    app.add_middleware(Authenticate, authentication=authentication)
+    app.add_middleware(Guard, hosts=authentication.hosts)
     v1 = APIRouter(prefix="/api/v1")
     # Usage first: its paths end in a word behind names that may contain slashes.
     for router in (usage, stops, configuration, workloads):
         v1.include_router(router)
     app.include_router(v1)
     app.include_router(operations)
+    app.include_router(login)
     app.include_router(dashboard)
     app.mount("/static", static, name="static")
     app.state.needs = needs_of(app)

@@ -12,35 +12,57 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from queue_manager.config.compiled import Compiled, from_stored, to_engine
-from queue_manager.config.models import ConfigObject
+from queue_manager.config.models import ConfigObject, RoleBinding, Settings
 from queue_manager.config.stops import Stop, stops_of
 from queue_manager.store import records
 from queue_manager.store.store import Store
 
-from .auth.authorisation import Caller
+from .auth.access import Access, access_of, grants_of
+from .auth.authentication import Authentication
+from .auth.caller import Caller
 from .auth.identity import LOCAL, Identity
+from .auth.roles import Grant
 from .kept import Kept
 from .planning.worker import Planner
 from .problems import not_found
 
+CALLERS = 256
+"""What so many callers may do is kept ready."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """One revision of the configuration. `stored` are its rows, `objects` the same as models, without the `stops`."""
+    """One revision of the configuration. `stored` are its rows, `objects` the same as models, without the `stops`. With
+    `hides`, people see nothing outside the subtrees they have a role in."""
 
     revision: int
     stored: Sequence[records.ConfigObject]
     objects: Sequence[ConfigObject]
     compiled: Compiled
     stops: Sequence[Stop] = ()
+    bindings: Sequence[RoleBinding] = ()
+    hides: bool = False
 
 
 class _Newest:
-    """The revision that was read last, for all requests of a process."""
+    """The revision that was read last, for all requests of a process, and what callers may do by it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.loaded: Loaded | None = None
+        self.access: dict[tuple[Grant, ...], Access] = {}
+
+    def access_by(self, loaded: Loaded, caller: Identity) -> Access:
+        """What the caller may do by a revision."""
+        grants = grants_of(caller, loaded.bindings)
+        if self.loaded is not loaded:
+            return access_of(grants, loaded.compiled.tree, loaded.hides)
+        access = self.access.get(grants)
+        if access is None:
+            if len(self.access) >= CALLERS:
+                self.access.clear()
+            access = self.access[grants] = access_of(grants, loaded.compiled.tree, loaded.hides)
+        return access
 
 
 class Context:
@@ -49,6 +71,7 @@ class Context:
     but `caller`."""
 
     caller: Identity = LOCAL
+    authentication = Authentication()
 
     def __init__(self, store: Store, now: Callable[[], datetime], patience: float = 0.0) -> None:
         """`patience`: seconds that a request waits for the leader to carry out what it asks for."""
@@ -72,7 +95,22 @@ class Context:
         with self._newest.lock:
             if self._newest.loaded is None or self._newest.loaded.revision != number:
                 self._newest.loaded = self._load()
+                self._newest.access.clear()
             return self._newest.loaded
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether the caller may see everything by the proof itself: no configuration has to be looked at for that."""
+        return any(not grant.node for grant in self.caller.scopes)
+
+    @property
+    def access(self) -> Access:
+        """What the caller may do by the newest revision."""
+        return self.access_by(self.configuration())
+
+    def access_by(self, loaded: Loaded) -> Access:
+        """What the caller may do by a revision."""
+        return self._newest.access_by(loaded, self.caller)
 
     def revision(self) -> int:
         """Number of the newest revision; asked at every request, so without the revision's diff."""
@@ -82,7 +120,9 @@ class Context:
         revision, stored = self.store.load_configuration()
         objects = from_stored(stored).objects
         stops = stops_of(stored)
-        return Loaded(revision, stored, objects, to_engine(objects, revision, stops), stops)
+        bindings = tuple(item for item in objects if isinstance(item, RoleBinding))
+        hides = any(isinstance(item, Settings) and item.spec.access.outside == "Hidden" for item in objects)
+        return Loaded(revision, stored, objects, to_engine(objects, revision, stops), stops, bindings, hides)
 
     def close(self) -> None:
         """Ends what runs beside the application; the store stays open."""
@@ -91,19 +131,24 @@ class Context:
     def queue_names(self, queue: str = "", cohort: str = "") -> tuple[str, ...] | None:
         """Names of the queues that a filter means, None for all; 404 when there is no such queue or cohort.
 
-        A queue that is configured no more may still have workloads, so its name is taken as it is.
+        A queue that is configured no more may still have workloads, so its name is taken as it is. Queues that the
+        caller may not see are left out.
         """
-        tree = self.configuration().compiled.tree
+        loaded = self.configuration()
+        tree, access = loaded.compiled.tree, self.access_by(loaded)
         names: set[str] | None = None
         if queue:
             node = tree.find("Queue", queue)
             names = {node.name if node else queue}
         if cohort:
             node = tree.find("Cohort", cohort)
-            if node is None:
+            if node is None or not access.sees(("Cohort", node.name)):
                 raise not_found("cohort", cohort)
             below = set(tree.queues_below(node.name))
             names = below if names is None else names & below
+        visible = access.visible_queues()
+        if visible is not None:
+            names = set(visible) if names is None else names & set(visible)
         return None if names is None else tuple(sorted(names))
 
 

@@ -1,8 +1,9 @@
-"""What holds while there is no authentication: loopback only, and no foreign page may reach the server by a browser."""
+"""What keeps foreign pages from reaching the server by a browser, and an unauthenticated server on loopback."""
 
 from __future__ import annotations
 
 import ipaddress
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -43,11 +44,11 @@ def is_loopback(host: str) -> bool:
 
 
 def require_loopback(host: str) -> None:
-    """Raises ValueError with the reason when the server may not listen on `host`."""
+    """Raises ValueError with the reason when a server without authentication may not listen on `host`."""
     if not is_loopback(host):
         raise ValueError(
-            f"refused to listen on {host!r}: the API has no authentication yet, so it listens on loopback only. "
-            "Use --host 127.0.0.1 and reach it by an SSH tunnel or kubectl port-forward"
+            f"refused to listen on {host!r}: without authentication the API listens on loopback only. "
+            "Use --auth required, or --host 127.0.0.1 and reach it by an SSH tunnel or kubectl port-forward"
         )
 
 
@@ -60,8 +61,10 @@ def _host_name(value: str) -> str:
 class Guard:
     """ASGI middleware: adds security headers; refuses foreign Host names (DNS rebinding) and cross-site writes."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, hosts: frozenset[str] = frozenset()) -> None:
+        """`hosts` are names that requests may be for, beside those of this machine; "*" is any."""
         self.app = app
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -81,17 +84,28 @@ class Guard:
                 scope, receive, send_with_headers
             )
             return
-        refusal = _refusal(Headers(scope=scope), scope["method"])
+        refusal = _refusal(Headers(scope=scope), scope["method"], self._hosts)
         if refusal:
             await problem_response(403, "Forbidden", refusal)(scope, receive, send_with_headers)
             return
         await self.app(scope, receive, send_with_headers)
 
 
-def _refusal(headers: Headers, method: str) -> str:
+def _refusal(headers: Headers, method: str, hosts: frozenset[str]) -> str:
     host = headers.get("host", "")
-    if not is_loopback(_host_name(host)):
+    name = _host_name(host).lower()
+    if not (is_loopback(name) or name in hosts or ("*" in hosts and name)):
+        if hosts:
+            return f"host {host!r} is not one that this server answers to; see --allowed-host"
         return f"host {host!r} is not this machine; without authentication the API answers to localhost only"
-    if method not in SAFE_METHODS and headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+    if method not in SAFE_METHODS and _is_foreign(headers):
         return "a page of another site may not change anything here"
     return ""
+
+
+def _is_foreign(headers: Headers) -> bool:
+    """Whether a browser says that the request comes from a page of another site."""
+    if "sec-fetch-site" in headers:
+        return headers["sec-fetch-site"] not in ("none", "same-origin")
+    origin = headers.get("origin", "")
+    return bool(origin) and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()

@@ -17,6 +17,7 @@ class Where(Enum):
     """Where in the tree a role is needed."""
 
     OPEN = "nobody is asked who they are"
+    METRICS = "open, unless the server is told that metrics are not"
     ANYWHERE = "at any node; what the answer shows is narrowed to what its reader may see"
     CHANGE = "at any node to begin with; then at every object that the change touches"
     WHOLE = "at the whole tree"
@@ -66,15 +67,18 @@ def _of_objects() -> Iterator[tuple[Route, Need]]:
         yield ("GET", path), READ
         yield ("GET", one), Need(Where.OBJECT, kind=kind)
         for method in ("PUT", "PATCH", "DELETE"):
-            yield (method, one), CHANGE
+            yield (method, one), Need(Where.CHANGE, Role.QUEUE_ADMIN, kind)
 
 
 DECISIONS: Mapping[Route, Need] = {
     ("GET", "/healthz"): OPEN,
     ("GET", "/readyz"): OPEN,
-    ("GET", "/metrics"): OPEN,
+    ("GET", "/metrics"): Need(Where.METRICS),
     ("GET", "/openapi.json"): OPEN,
     ("GET", "/static"): OPEN,
+    ("GET", "/login"): OPEN,
+    ("POST", "/login"): OPEN,
+    ("POST", "/logout"): OPEN,
     ("GET", "/"): READ,
     ("GET", "/fragments/overview"): READ,
     ("GET", "/workloads/{namespace}/{name}"): READ_WORKLOAD,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from .roles import Grant, Role
@@ -21,7 +22,8 @@ class Source(StrEnum):
 class Identity:
     """Who asks: `name` is what revisions and the audit log keep, `address` where the request came from.
 
-    `scopes` are roles that come with the proof itself (a token's), beside those that RoleBindings give.
+    `scopes` are roles that come with the proof itself (a token's), beside those that RoleBindings give; `expires` is
+    when the proof ends.
     """
 
     name: str
@@ -29,7 +31,12 @@ class Identity:
     source: Source = Source.LOOPBACK
     address: str = ""
     scopes: tuple[Grant, ...] = ()
+    expires: datetime | None = None
 
 
+EVERYBODY = "system:authenticated"
+"""Group of all who proved who they are by OIDC or Kubernetes."""
+NOBODY = Identity("")
+"""Who asks without a proof where one is needed; may use what is open to everybody."""
 LOCAL = Identity("local", scopes=(Grant(Role.PLATFORM_ADMIN),))
 """Who asks without a proof, on a server that listens on loopback only: whoever can do that is on this machine."""

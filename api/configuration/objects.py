@@ -28,7 +28,9 @@ class Match:
 
 def list_objects(context: Context, kind: str, cursor: str, limit: int, text: str = "") -> Page[Document]:
     """Objects of a kind by namespace and name, of which a part is `text`; the cursor is the last one's."""
-    found = sorted((item for item in context.configuration().objects if item.kind == kind), key=_place)
+    loaded = context.configuration()
+    access = context.access_by(loaded)
+    found = sorted((item for item in loaded.objects if item.kind == kind and access.sees_object(item)), key=_place)
     later = [item for item in found if _place(item) > tuple(cursor.split("\n"))] if cursor else found
     later = [item for item in later if text in "/".join(filter(None, _place(item)))] if text else later
     page = later[:limit]

@@ -19,6 +19,8 @@ from queue_manager.store import records
 from queue_manager.store.configurations import difference
 from queue_manager.store.records import StaleConfiguration
 
+from ..auth.access import Access, find_node
+from ..auth.changes import check_change
 from ..context import Context, Loaded
 from ..paging import Page
 from ..problems import ProblemError, not_found
@@ -37,11 +39,13 @@ NO_OWNERS: Mapping[Key, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A change of one revision that is valid: objects created or replaced, and keys of those deleted."""
+    """A change of one revision that is valid: objects created or replaced, and keys of those deleted; `objects` are all
+    as they will be."""
 
     loaded: Loaded
     made: tuple[records.ConfigObject, ...]
     gone: tuple[Key, ...]
+    objects: Sequence[ConfigObject]
     advice: tuple[Problem, ...] = ()
 
     def diff(self) -> list[dict[str, Any]]:
@@ -59,9 +63,10 @@ Proposing = Callable[[Loaded], Proposal]
 
 
 def export_text(context: Context) -> tuple[int, str]:
-    """The revision and the whole configuration as YAML."""
+    """The revision and the whole configuration as YAML, as far as the caller may see it."""
     loaded = context.configuration()
-    return loaded.revision, export(loaded.objects)
+    access = context.access_by(loaded)
+    return loaded.revision, export([item for item in loaded.objects if access.sees_object(item)])
 
 
 def apply_text(
@@ -174,7 +179,7 @@ def propose(
     mine = {item.key for item in result.objects}
     advice = [*result.warnings, *(each for each in advise(objects) if _place_of(each) in mine)]
     advice += [_as_stopped(stop) for stop in loaded.stops if stop.subject in mine]
-    return Proposal(loaded, tuple(made), tuple(gone), tuple(advice))
+    return Proposal(loaded, tuple(made), tuple(gone), objects, tuple(advice))
 
 
 def _as_stopped(stop: Stop) -> Problem:
@@ -187,6 +192,7 @@ def _as_stopped(stop: Stop) -> Problem:
 
 def write(context: Context, proposal: Proposal, reason: str) -> Applied:
     before = proposal.loaded.revision
+    allowed = check_change(context, proposal.loaded, proposal.objects, proposal.diff())
     revision = context.store.apply_configuration(
         proposal.made,
         delete=proposal.gone,
@@ -196,6 +202,7 @@ def write(context: Context, proposal: Proposal, reason: str) -> Applied:
         expected_revision=before,
         source=context.caller.source.value,
         address=context.caller.address,
+        allowed=allowed,
     )
     return Applied(
         revision=revision.number,
@@ -292,18 +299,37 @@ def get_revision(context: Context, number: int) -> RevisionEntry:
     found = context.store.revision(number)
     if found is None:
         raise not_found("revision", str(number))
-    return _entry(found)
+    return _entry(found, context.access)
 
 
-def _entry(found: records.Revision) -> RevisionEntry:
+def _entry(found: records.Revision, access: Access) -> RevisionEntry:
+    """One revision, with those of its objects that the caller may see."""
+    diff = [dict(entry) for entry in found.diff if not access.narrowed or _is_seen(entry, access)]
     return RevisionEntry(
         number=found.number,
         author=found.author,
         at=found.at,
         reason=found.reason,
-        diff=_diff(found),
-        changes=described(found.diff),
+        diff=diff,
+        changes=described(diff),
     )
+
+
+def _is_seen(entry: Entry, access: Access) -> bool:
+    """Whether an object, that may be gone by now, lies where the caller may look: before and after."""
+    bodies = [body for body in (entry["before"], entry["after"]) if body is not None]
+    if entry["kind"] in ("Queue", "Cohort") and access.sees((entry["kind"], entry["name"])):
+        return True
+    return all(_is_seen_body(entry["kind"], body["spec"], access) for body in bodies)
+
+
+def _is_seen_body(kind: str, spec: Mapping[str, Any], access: Access) -> bool:
+    if kind in ("Queue", "Cohort"):
+        return access.sees(("Cohort", spec.get("cohort" if kind == "Queue" else "parent", "")))
+    if kind in ("LocalQueue", "RoleBinding"):
+        node = find_node(access.tree, spec.get("queue" if kind == "LocalQueue" else "node", ""))
+        return node is not None and access.sees((node.kind, node.name))
+    return True
 
 
 def list_revisions(context: Context, cursor: str, limit: int) -> Page[RevisionEntry]:
@@ -312,10 +338,7 @@ def list_revisions(context: Context, cursor: str, limit: int) -> Page[RevisionEn
         raise ProblemError(400, "Bad cursor", "use `next` of the page before, as it was given")
     found: Sequence[records.Revision] = context.store.revisions(limit + 1, int(cursor) if cursor else None)
     page = found[:limit]
+    access = context.access
     return Page(
-        items=[_entry(revision) for revision in page], next=str(page[-1].number) if len(found) > limit else None
+        items=[_entry(revision, access) for revision in page], next=str(page[-1].number) if len(found) > limit else None
     )
-
-
-def _diff(revision: records.Revision) -> list[dict[str, Any]]:
-    return [dict(entry) for entry in revision.diff]

@@ -39,7 +39,8 @@ LIVE = tuple(State(name) for name in view.STATES if State(name) not in ENDED)
 Kind = Annotated[str, Query(max_length=100)]
 
 
-def _html(name: str, data: Mapping[str, Any], status: int = 200) -> HTMLResponse:
+def page(name: str, data: Mapping[str, Any], status: int = 200) -> HTMLResponse:
+    """A page of a template; never kept by browsers."""
     return HTMLResponse(templates.get_template(name).render(data), status, {"Cache-Control": "no-store"})
 
 
@@ -58,9 +59,9 @@ def overview_fragment(context: Ctx, request: Request) -> Response:
 def _page(template: str, context: Context, request: Request) -> Response:
     query = {name: request.query_params.get(name, "")[:600] for name in FILTERS}
     try:
-        return _html(template, _overview(context, query))
+        return page(template, _overview(context, query))
     except ProblemError as problem:
-        return _html("problem.html", {"problem": problem}, problem.status)
+        return page("problem.html", {"problem": problem}, problem.status)
 
 
 def _overview(context: Context, query: Mapping[str, str]) -> dict[str, Any]:
@@ -75,13 +76,13 @@ def _overview(context: Context, query: Mapping[str, str]) -> dict[str, Any]:
         namespace=query["namespace"],
         text=query["text"],
     )
-    page = workloads.list_workloads(context, wanted, query["cursor"], PAGE)
+    listed = workloads.list_workloads(context, wanted, query["cursor"], PAGE)
     now = context.now()
     counts = {state: sum(node.workloads.get(state, 0) for node in tree.items) for state in view.STATES}
     return {
         "tree": view.tree_view(tree.items, query, query["columns"] == "all"),
-        "lines": [view.workload_line(each, query, now) for each in page.items],
-        "next": view.filter_link({**query, "queue": ""}, "cursor", page.next) if page.next else "",
+        "lines": [view.workload_line(each, query, now) for each in listed.items],
+        "next": view.filter_link({**query, "queue": ""}, "cursor", listed.next) if listed.next else "",
         "query": query,
         "states": view.STATES,
         "counts": counts,
@@ -106,16 +107,16 @@ def _workload_page(template: str, context: Context, namespace: str, name: str, k
     try:
         row = workloads.get_row(context, namespace, name, kind)
     except ProblemError as problem:
-        return _html("problem.html", {"problem": problem}, problem.status)
+        return page("problem.html", {"problem": problem}, problem.status)
     shown = workloads.show(context, row)
     explanation = workloads.explain(context, row)
-    admissions = context.store.admissions(row.uid)
+    admissions = workloads.list_admissions(context, row)
     now = context.now()
-    return _html(
+    return page(
         template,
         {
             "workload": shown,
-            "words": view.words(row.reason, row.message),
+            "words": view.words(shown.reason, shown.message),
             "age": human.age(row.created_at, now),
             "explanation": explanation,
             "blockers": view.blockers(explanation),

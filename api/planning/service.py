@@ -10,6 +10,8 @@ from starlette.concurrency import run_in_threadpool
 
 from queue_manager.store import codec
 
+from ..auth.changes import check_change
+from ..auth.veil import Veil
 from ..configuration import service
 from ..configuration.schemas import Applied, Difference, Plan
 from ..configuration.service import Proposal, Proposing
@@ -18,11 +20,16 @@ from ..problems import ProblemError
 from .effects import Effects
 from .worker import TooBusyError, WorkerLostError
 
+TOUCHED = ("over_quota", "preemptible", "would_stop", "would_start", "never_start")
+"""Lists of a plan that name workloads."""
+
 
 def difference(context: Context, proposing: Proposing) -> Difference:
     """What would change, without a look at the live state."""
     proposal = proposing(context.configuration())
-    return Difference(**_difference(proposal, proposal.diff()))
+    diff = proposal.diff()
+    check_change(context, proposal.loaded, proposal.objects, diff)
+    return Difference(**_difference(proposal, diff))
 
 
 def _difference(proposal: Proposal, diff: list[dict[str, Any]]) -> dict[str, Any]:
@@ -36,12 +43,25 @@ def _difference(proposal: Proposal, diff: list[dict[str, Any]]) -> dict[str, Any
 async def plan(context: Context, proposing: Proposing) -> Plan:
     """What would change, and what that does to the live state."""
     _, planned = await _planned(context, proposing)
-    return planned
+    return await run_in_threadpool(_as_seen, context, planned)
+
+
+def _as_seen(context: Context, planned: Plan) -> Plan:
+    """The plan without the workloads that the caller may not see; how many those are is said."""
+    lists = {name: getattr(planned, name) for name in TOUCHED}
+    veil = Veil(context, {each for found in lists.values() for each in found})
+    seen = {name: [each for each in found if not veil.hides(each)] for name, found in lists.items()}
+    hidden = sum(len(lists[name]) - len(seen[name]) for name in TOUCHED)
+    if not hidden:
+        return planned
+    limits = [*planned.limits, f"{hidden} more workloads are touched, in queues that you may not see"]
+    return planned.model_copy(update={**seen, "limits": limits})
 
 
 async def _planned(context: Context, proposing: Proposing) -> tuple[Proposal, Plan]:
     proposal = await run_in_threadpool(lambda: proposing(context.configuration()))
     diff = await run_in_threadpool(proposal.diff)
+    await run_in_threadpool(check_change, context, proposal.loaded, proposal.objects, diff)
     effects = await _effects(context, proposal) if diff else Effects()
     return proposal, await run_in_threadpool(_answer, proposal, diff, effects)
 

@@ -10,6 +10,7 @@ from queue_manager.config.tree import MAX_LEVELS, Node
 from queue_manager.store.records import LedgerState
 from queue_manager.store.store import Store
 
+from ..auth.access import Access
 from ..context import Context
 from ..problems import not_found
 from .flows import Flow, Flows, QueueUse, compute_flows
@@ -19,17 +20,31 @@ Counts = Mapping[tuple[str, str], Mapping[str, int]]
 
 
 def read_tree(context: Context) -> TreeUsage:
-    """The whole tree; queues that are charged without being configured come last."""
+    """The whole tree; queues that are charged without being configured come last. Who may not see all of it gets the
+    subtrees that they may see."""
     loaded = context.configuration()
     compiled = loaded.compiled
     flows = compute_flows(compiled, queue_uses(context.store))
     counts = _counts(context.store, compiled)
+    access = context.access_by(loaded)
+    if access.narrowed:
+        items = [_tree_node(node, compiled, flows, counts) for node in _highest(access)]
+        return TreeUsage(revision=loaded.revision, items=items)
     items = [_tree_node(node, compiled, flows, counts) for node in compiled.tree.roots]
     shown = {(item.kind, item.name) for item in _all(items)}
     for kind, name in sorted(set(flows) - shown):
         node = _configured(compiled, kind, name)
         items.append(_tree_node(node, compiled, flows, counts, below=False))
     return TreeUsage(revision=loaded.revision, items=items)
+
+
+def _highest(access: Access) -> list[Node]:
+    """Nodes that the caller may see and that stand below none of those, by path."""
+    nodes = [node for node in access.tree.nodes() if access.sees((node.kind, node.name))]
+    return sorted(
+        (node for node in nodes if not (node.parent and access.sees(("Cohort", node.parent)))),
+        key=lambda node: (node.path, node.kind),
+    )
 
 
 def read_node(context: Context, kind: str, name: str) -> NodeUsage:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from queue_manager.config.compiled import Compiled
@@ -18,6 +18,7 @@ from queue_manager.store.instructions import object_name
 from queue_manager.store.listing import BadCursor
 from queue_manager.store.records import ENDED, CheckState, State, WorkloadFilter, WorkloadRow
 
+from ..auth.veil import Veil, veiled
 from ..context import Context
 from ..paging import Page
 from ..problems import ProblemError, not_found
@@ -66,6 +67,8 @@ def list_workloads(context: Context, wanted: Wanted, cursor: str, limit: int) ->
         return Page(items=[])
     rows, following = _page(context, wanted, queues or (), cursor, limit)
     compiled, now = context.configuration().compiled, context.now()
+    veil = Veil(context, (row.message for row in rows))
+    rows = [replace(row, message=veil.text(row.message)) for row in rows]
     return Page(items=[to_schema(compiled, row, now) for row in rows], next=following)
 
 
@@ -110,7 +113,8 @@ def get_workload(context: Context, namespace: str, name: str, kind: str = "") ->
 
 def show(context: Context, row: WorkloadRow) -> Workload:
     """A row as it is now."""
-    return to_schema(context.configuration().compiled, row, context.now())
+    veil = Veil(context, [row.message])
+    return to_schema(context.configuration().compiled, replace(row, message=veil.text(row.message)), context.now())
 
 
 def explain(context: Context, row: WorkloadRow) -> Explanation:
@@ -119,11 +123,10 @@ def explain(context: Context, row: WorkloadRow) -> Explanation:
     if row.state is State.RESERVED:
         return _waits_for_checks(context, row)
     body = context.store.explanation(row.uid) if row.explained else None
+    told = veiled(context, {"reason": row.reason, "message": row.message, **(body or {})})
+    found = Explanation.model_validate({"since": row.created_at, **told, "state": row.state})
     if not body:
-        return Explanation(state=row.state, reason=row.reason, message=row.message, since=row.created_at)
-    found = Explanation.model_validate(
-        {"reason": row.reason, "message": row.message, "since": row.created_at, **body, "state": row.state}
-    )
+        return found
     found.blockers = completed(context, found.blockers)
     found.waiting_since = _waiting_since(context, row)
     if row.state is State.WAITING and row.queue:
@@ -246,7 +249,7 @@ def _check(name: str, answer: records.Check | None, needed: Sequence[str] | None
 
 def history(context: Context, row: WorkloadRow) -> History:
     """Its admissions and what people asked of it."""
-    found = context.store.admissions(row.uid)
+    found = list_admissions(context, row)
     entries = context.store.audit_entries(HISTORY, object=object_name(row.namespace, row.name))
     causes = Counter(a.underlying or a.cause for a in found if a.evicted_at is not None and a.cause not in ENDS)
     return History(
@@ -254,6 +257,13 @@ def history(context: Context, row: WorkloadRow) -> History:
         actions=[_action(entry) for entry in reversed(entries) if (entry.before or {}).get("uid") == row.uid],
         evictions=dict(sorted(causes.items())),
     )
+
+
+def list_admissions(context: Context, row: WorkloadRow) -> list[records.AdmissionRow]:
+    """Its admissions, oldest first."""
+    found = context.store.admissions(row.uid)
+    veil = Veil(context, (each.cause_message for each in found))
+    return [replace(each, cause_message=veil.text(each.cause_message)) for each in found]
 
 
 def _admission(each: records.AdmissionRow) -> AdmissionEntry:

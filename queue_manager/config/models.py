@@ -407,6 +407,12 @@ class RateLimit(Model):
     burst: Annotated[int, Field(ge=1, le=1_000_000)] = 200
 
 
+class AccessSettings(Model):
+    """What people see of the queue tree outside the subtrees that they have a role in."""
+
+    outside: Literal["ReadOnly", "Hidden"] = "ReadOnly"
+
+
 class SettingsSpec(Model):
     """`trustedSubmitters` are users (controllers) that may name another user for a job they create."""
 
@@ -424,6 +430,7 @@ class SettingsSpec(Model):
     starvation: Starvation = Starvation()
     retention: Retention = Retention()
     rate_limit: RateLimit = RateLimit()
+    access: AccessSettings = AccessSettings()
 
 
 class Settings(ConfigObject):

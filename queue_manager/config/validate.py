@@ -423,7 +423,5 @@ def _without_effect(item: ConfigObject) -> Iterator[Problem]:
     unused: list[Path] = []
     if isinstance(item, Settings):
         unused += [("spec", "userMayOverride")] if spec.user_may_override else []
-    if isinstance(item, RoleBinding):
-        unused.append(("kind",))
     for path in unused:
         yield problem_of(item, path, "is kept, but has no effect in this version")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from queue_manager.store import allowances, audits, tokens
 from queue_manager.store.allowances import Allowance
@@ -13,6 +13,11 @@ from queue_manager.store.audits import AuditEntry, Place, Wanted
 from queue_manager.store.tokens import Maker, Scope, Token
 
 EXPORT_PAGE = 1000
+_HIDDEN = text(
+    "SELECT DISTINCT w.namespace || '/' || w.name FROM unnest(CAST(:names AS text[])) AS n "
+    "JOIN workloads w ON w.namespace = split_part(n, '/', 1) AND w.name = split_part(n, '/', 2) "
+    "WHERE w.queue <> ALL(CAST(:visible AS text[]))"
+)
 
 
 class AccessStore:
@@ -69,6 +74,12 @@ class AccessStore:
         """What is kept of what subtrees were given."""
         with self._engine.connect() as connection:
             return allowances.load(connection)
+
+    def hidden_names(self, names: Iterable[str], visible: Sequence[str]) -> frozenset[str]:
+        """Those of some `namespace/name` that are of workloads in other queues than the visible ones."""
+        values = {"names": sorted(names), "visible": list(visible)}
+        with self._engine.connect() as connection:
+            return frozenset(connection.execute(_HIDDEN, values).scalars())
 
     def audit_page(self, wanted: Wanted, after: Place | None, limit: int) -> list[AuditEntry]:
         """Lines of the audit log that fit, newest first."""

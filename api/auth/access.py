@@ -1,0 +1,142 @@
+"""What somebody may do where: their roles, taken down the queue tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from queue_manager.config.models import ConfigObject, LocalQueue, RoleBinding, Subject
+from queue_manager.config.tree import Node, Tree
+
+from .identity import Identity, Source
+from .roles import ROLES, Grant, Role
+
+NodeKey = tuple[str, str]
+"""(kind, name): a cohort and a queue may have one name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Roles of one caller on one tree. `whole` is the role at the whole tree, `at` those at nodes below what the caller
+    is bound to, `tops` those at the nodes of the bindings themselves. With `hides`, what lies outside is not shown."""
+
+    whole: Role | None
+    at: Mapping[NodeKey, Role]
+    tops: Mapping[NodeKey, Role]
+    hides: bool
+    tree: Tree = field(repr=False)
+
+    def role(self, key: NodeKey) -> Role | None:
+        """The role at a node, whether it is configured or not."""
+        return max((role for role in (self.whole, self.at.get(key)) if role is not None), default=None)
+
+    def anywhere(self) -> Role | None:
+        """The greatest role at any node."""
+        return max((role for role in (self.whole, *self.tops.values()) if role is not None), default=None)
+
+    def may(self, role: Role, key: NodeKey) -> bool:
+        """Whether the caller has at least this role at a node."""
+        return (self.role(key) or 0) >= role
+
+    def may_everywhere(self, role: Role) -> bool:
+        """Whether the caller has at least this role at the whole tree."""
+        return (self.whole or 0) >= role
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether there is something that the caller may not see."""
+        return self.hides and self.whole is None
+
+    def sees(self, key: NodeKey) -> bool:
+        """Whether what happens at a node is shown."""
+        return not self.narrowed or key in self.at
+
+    def sees_queue(self, name: str) -> bool:
+        """Whether workloads of a queue are shown."""
+        return self.sees(("Queue", name))
+
+    def visible_queues(self) -> tuple[str, ...] | None:
+        """Names of the queues that are shown; None for all."""
+        if not self.narrowed:
+            return None
+        return tuple(sorted(name for kind, name in self.at if kind == "Queue"))
+
+    def sees_object(self, item: ConfigObject) -> bool:
+        """Whether a configuration object is shown. What belongs to no node (flavors ...) is shown to everybody."""
+        if not self.narrowed:
+            return True
+        keys = keys_of(item, self.tree)
+        return keys is None or any(key in self.at for key in keys)
+
+
+def keys_of(item: ConfigObject, tree: Tree) -> list[NodeKey] | None:
+    """The node that an object belongs to: none for what is of the whole tree, None for what is of no node."""
+    if item.kind in ("Queue", "Cohort"):
+        return [(item.kind, item.name)]
+    if isinstance(item, LocalQueue):
+        found = tree.find("Queue", item.spec.queue)
+        return [("Queue", found.name if found else item.spec.queue)]
+    if isinstance(item, RoleBinding):
+        node = find_node(tree, item.spec.node) if item.spec.node else None
+        return [] if node is None else [(node.kind, node.name)]
+    return None
+
+
+def find_node(tree: Tree, name_or_path: str) -> Node | None:
+    """The cohort, else the queue, of a name or path, as a RoleBinding or a token's scope names it."""
+    return tree.find("Cohort", name_or_path) or tree.find("Queue", name_or_path)
+
+
+def grants_of(identity: Identity, bindings: Iterable[RoleBinding]) -> tuple[Grant, ...]:
+    """The roles of somebody: those that come with the proof, and those of bindings."""
+    found = set(identity.scopes)
+    for binding in bindings:
+        if any(_is(subject, identity) for subject in binding.spec.subjects):
+            found.add(Grant(ROLES[binding.spec.role], binding.spec.node))
+    return tuple(sorted(found, key=lambda grant: (grant.node, grant.role)))
+
+
+def _is(subject: Subject, identity: Identity) -> bool:
+    # A token speaks for itself alone, never for the user or group that happens to have its name.
+    if identity.source is Source.TOKEN:
+        return subject.kind == "Token" and identity.name == token_identity(subject.name)
+    if identity.source is Source.LOOPBACK:
+        return False
+    return identity.name == subject.name if subject.kind == "User" else (
+        subject.kind == "Group" and subject.name in identity.groups
+    )  # fmt: skip
+
+
+def token_identity(name: str) -> str:
+    """Name of who asks with the token of this name."""
+    return f"token:{name}"
+
+
+def access_of(grants: Iterable[Grant], tree: Tree, hides: bool) -> Access:
+    """Roles at every node that some grant covers. A grant at a node that is not there gives nothing."""
+    whole: Role | None = None
+    tops: dict[NodeKey, Role] = {}
+    at: dict[NodeKey, Role] = {}
+    for grant in grants:
+        if not grant.node:
+            whole = max(whole or grant.role, grant.role)
+            continue
+        node = find_node(tree, grant.node)
+        if node is None:
+            continue
+        key = (node.kind, node.name)
+        tops[key] = max(tops.get(key, grant.role), grant.role)
+        for below in _subtree(node):
+            at[below] = max(at.get(below, grant.role), grant.role)
+    return Access(whole, at, tops, hides, tree)
+
+
+def _subtree(node: Node) -> Iterable[NodeKey]:
+    pending, seen = [node], set[NodeKey]()
+    while pending:
+        each = pending.pop()
+        key = (each.kind, each.name)
+        if key not in seen:  # cohorts of a damaged configuration may form a cycle
+            seen.add(key)
+            pending.extend(each.children)
+    return seen
