@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
 
 from queue_manager.config.models import ConfigObject, LocalQueue, RoleBinding, Subject
 from queue_manager.config.tree import Node, Tree
 
+from ..problems import ProblemError, not_found
 from .identity import Identity, Source
 from .roles import ROLES, Grant, Role
+
+if TYPE_CHECKING:
+    from ..context import Context
+
+log = structlog.get_logger(__name__)
 
 NodeKey = tuple[str, str]
 """(kind, name): a cohort and a queue may have one name."""
@@ -140,3 +149,18 @@ def _subtree(node: Node) -> Iterable[NodeKey]:
             seen.add(key)
             pending.extend(each.children)
     return seen
+
+
+def demand_role(context: Context, role: Role, key: NodeKey) -> None:
+    """403 unless the caller has at least this role at a node, which no URL names; 404 where they may not see it."""
+    if any(grant.role is Role.PLATFORM_ADMIN and not grant.node for grant in context.caller.scopes):
+        return
+    access = context.access
+    if not access.sees(key):
+        raise not_found(key[0].lower(), key[1])
+    if not access.may(role, key):
+        who = context.caller
+        log.info("forbidden", who=who.name, source=who.source.value, address=who.address, node=key[1])
+        raise ProblemError(
+            403, "Forbidden", f"{who.name} needs the role {role.word} at the {key[0].lower()} {key[1]!r}"
+        )

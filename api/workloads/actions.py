@@ -16,6 +16,8 @@ from queue_manager.store.records import Instruction, Wish, WorkloadRow
 from queue_manager.store.targets import NoTargetError, target_of
 from queue_manager.store.wishes import answered, refusal
 
+from ..auth.access import demand_role
+from ..auth.roles import Role
 from ..context import Context
 from ..problems import ProblemError, not_found
 from .schemas import Check, CheckAnswer, EvictRequest, MoveRequest, ReprioritiseRequest
@@ -42,9 +44,11 @@ def act(
 def move(context: Context, row: WorkloadRow, request: MoveRequest) -> tuple[WorkloadRow, bool]:
     """Moves it to another queue; 422 where nothing of that name is a queue for it."""
     try:
-        target_of(context.configuration().compiled, row.namespace, request.queue)
+        target = target_of(context.configuration().compiled, row.namespace, request.queue)
     except NoTargetError as problem:
         raise _bad_field("queue", str(problem)) from None
+    # To whom the quota there belongs has a say; past the limits of a queue only its admin lets a job.
+    demand_role(context, Role.QUEUE_ADMIN if request.force else Role.OPERATOR, ("Queue", target.queue))
     return act(context, row, Wish.MOVE, request.reason, {"queue": request.queue, "force": request.force})
 
 

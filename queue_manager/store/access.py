@@ -14,9 +14,13 @@ from queue_manager.store.tokens import Maker, Scope, Token
 
 EXPORT_PAGE = 1000
 _HIDDEN = text(
-    "SELECT DISTINCT w.namespace || '/' || w.name FROM unnest(CAST(:names AS text[])) AS n "
-    "JOIN workloads w ON w.namespace = split_part(n, '/', 1) AND w.name = split_part(n, '/', 2) "
-    "WHERE w.queue <> ALL(CAST(:visible AS text[]))"
+    "WITH named AS (SELECT split_part(n, '/', 1) AS namespace, split_part(n, '/', 2) AS name "
+    "FROM unnest(CAST(:names AS text[])) AS n) "
+    + " UNION ".join(
+        f"SELECT w.namespace || '/' || w.name FROM named JOIN {table} w USING (namespace, name) "
+        "WHERE w.queue <> ALL(CAST(:visible AS text[]))"
+        for table in ("workloads", "workload_history")
+    )
 )
 
 

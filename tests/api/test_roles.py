@@ -65,7 +65,7 @@ def body(method: str, path: str, place: str) -> dict[str, Any]:
     return {}
 
 
-EXTRA: Mapping[str, Mapping[str, Any]] = {}
+EXTRA = {"move": {"queue": "bert"}, "reprioritise": {"priorityClass": "high"}}
 """What an action takes beside a reason."""
 
 

@@ -272,3 +272,20 @@ def test_read_only_shows_everything(store: Store):
     holders = client.get("/api/v1/workloads/team-bert/blocked/explanation", headers=headers).json()["blockers"][0]
     assert holders["holders"] == ["team-resnet/training", "team-llama/other"]
     assert "resnet" in client.get("/api/v1/tree", headers=headers).text
+
+
+def test_a_job_is_moved_by_who_has_a_role_at_both_queues(store: Store):
+    both = {"role": "operator", "subjects": [{"kind": "Token", "name": "both"}], "node": "vision"}
+    settle(store, document("RoleBinding", "both", both))
+    client = server(store)
+
+    def move(headers: Mapping[str, str], queue: str, **more: Any) -> int:
+        body = {"reason": "because", "queue": queue, **more}
+        path = "/api/v1/workloads/team-bert/blocked/move"
+        return client.post(path, json=body, headers=headers).status_code
+
+    one = bearer(token(store, "operator", OWN))
+    assert move(one, "resnet") == 403
+    assert move(one, "llama", force=True) == 403
+    assert move(bearer(token(store, "operator", OWN, name="both")), "resnet") == 202
+    assert move(one, "llama") == 202
