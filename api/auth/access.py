@@ -77,6 +77,14 @@ class Access:
         keys = keys_of(item, self.tree)
         return keys is None or any(key in self.at for key in keys)
 
+    def sees_subject(self, kind: str, namespace: str, name: str, objects: Iterable[ConfigObject]) -> bool:
+        """The same of an object by its key; of a local queue that is not there any more nothing is known."""
+        if not self.narrowed or kind == "Flavor":
+            return True
+        if kind in ("Queue", "Cohort"):
+            return self.sees((kind, name))
+        return any(self.sees_object(item) for item in objects if item.key == (kind, namespace, name))
+
 
 def keys_of(item: ConfigObject, tree: Tree) -> list[NodeKey] | None:
     """The node that an object belongs to: none for what is of the whole tree, None for what is of no node."""

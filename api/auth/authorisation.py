@@ -53,10 +53,17 @@ def _at_place(request: Request, context: Context, access: Access, need: Need) ->
     place = _place(request, context, need)
     if isinstance(place, ConfigObject) and not access.sees_object(place):
         raise not_found(place.kind.lower(), place.name)
-    if need.where is Where.CHANGE and need.kind:
-        _may_change(request, context, access, need, place)
-    if place is None or isinstance(place, ConfigObject):
+    if need.where is Where.CHANGE:
+        if need.kind:
+            _may_change(request, context, access, need, place)
         return
+    if place is None:
+        return
+    if isinstance(place, ConfigObject):
+        keys = keys_of(place, access.tree)
+        if not keys:
+            return
+        place = keys[0]
     if not access.sees(place):
         what = request.path_params
         raise not_found(need.where.name.lower(), "/".join(what[each] for each in ("namespace", "name") if each in what))

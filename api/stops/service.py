@@ -21,7 +21,9 @@ from . import schemas
 def list_stops(context: Context, cursor: str, limit: int) -> Page[schemas.Stop]:
     """What is stopped by hand, by kind, namespace and name; the cursor is the last one's."""
     loaded = context.configuration()
-    later = [stop for stop in loaded.stops if not cursor or _place(stop) > cursor]
+    access = context.access_by(loaded)
+    seen = [stop for stop in loaded.stops if access.sees_subject(*stop.subject, loaded.objects)]
+    later = [stop for stop in seen if not cursor or _place(stop) > cursor]
     page = later[:limit]
     following = _place(page[-1]) if later[limit:] else None
     return Page(items=[_shown(loaded, stop.subject, stop) for stop in page], next=following)

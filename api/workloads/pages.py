@@ -15,6 +15,7 @@ from queue_manager.store.deadlines import STARTED
 from queue_manager.store.listing import BadCursor, Key
 from queue_manager.store.records import WorkloadRow
 
+from ..auth.veil import Veil
 from ..context import Context, Loaded
 from ..fields import Selection, page
 from ..kept import Place
@@ -51,7 +52,16 @@ def _contents(context: Context, keys: Sequence[Key]) -> list[bytes]:
         content = to_schema(loaded.compiled, row, now).model_dump_json(by_alias=True).encode()
         context.kept.put(_place(loaded, row, now, second), content)
         found[row.uid] = content
-    return [found[key.uid] for key in keys if key.uid in found]
+    return _veiled(context, [found[key.uid] for key in keys if key.uid in found])
+
+
+def _veiled(context: Context, contents: list[bytes]) -> list[bytes]:
+    """What is kept is for everybody; messages may name workloads that this caller may not see."""
+    if context.sees_all or not context.access.narrowed:
+        return contents
+    texts = [content.decode() for content in contents]
+    veil = Veil(context, texts)
+    return [veil.text(text).encode() for text in texts]
 
 
 def _place(loaded: Loaded, row: WorkloadRow, now: datetime, second: int) -> Place:

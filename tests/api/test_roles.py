@@ -54,6 +54,8 @@ def body(method: str, path: str, place: str) -> dict[str, Any]:
     here = PLACES[place]
     if method == "POST" and "/workloads/" in path:
         return {"json": {"reason": "because", **EXTRA.get(path.rpartition("/")[2], {})}}
+    if path.endswith("/stop"):
+        return {"json": {"reason": "because", "policy": "Hold"}}
     if path.endswith("/checks/{check}"):
         return {"json": {"state": "Ready"}}
     if path == "/api/v1/config" or path.startswith("/api/v1/config/"):
