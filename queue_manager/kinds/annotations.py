@@ -1,19 +1,17 @@
-"""Our labels and annotations on jobs, pod templates and runtimes (design, section 4): reading and checking them."""
+"""Our labels and annotations on jobs, pod templates and runtimes (design, section 4): reading them."""
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from itertools import pairwise
+from typing import TypeVar
 
 from queue_manager.cluster.port import Object
 from queue_manager.engine.workload import MICROSECONDS, DisruptionMode, SliceLayer, TopologyMode, TopologyRequest
 from queue_manager.kinds.fields import View, written_as
-from queue_manager.kinds.kind import MANAGED_LABEL, PREFIX, PRIORITY_CLASS_LABEL, QUEUE_LABEL, Lookup, Unresolvable
+from queue_manager.kinds.kind import MANAGED_LABEL, PREFIX, PRIORITY_CLASS_LABEL, QUEUE_LABEL, Unresolvable
 
 REQUIRED_TOPOLOGY = PREFIX + "required-topology"
 PREFERRED_TOPOLOGY = PREFIX + "preferred-topology"
@@ -25,6 +23,7 @@ MAX_RUN_TIME = PREFIX + "max-run-time"
 DISRUPTION_MODE = PREFIX + "disruption-mode"
 ELASTIC = PREFIX + "elastic"
 CHECKPOINTED_AT = PREFIX + "checkpointed-at"
+T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 PLACEMENT = PREFIX + "placement"
@@ -67,20 +66,6 @@ _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?[smhd])+")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-class Severity(StrEnum):
-    ERROR = "error"
-    WARNING = "warning"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What is wrong with a field of the user's object; an error is to be refused, a warning only shown."""
-
-    field: str
-    message: str
-    severity: Severity = Severity.ERROR
-
-
 class BadValue(ValueError):
     """An annotation's value is not of its form; says which form that is."""
 
@@ -89,6 +74,19 @@ def annotation(metadata: View, key: str) -> View:
     """One annotation of an object's metadata, its path written so that people find it."""
     given = metadata["annotations"].mapping()
     return View(given.get(key), f"{metadata.path}.annotations[{written_as(given, key)}]")
+
+
+def read(field: View, parse: Callable[[str], T]) -> T:
+    """What a field says, by a parser that raises BadValue. Raises Unresolvable."""
+    try:
+        return parse(field.text())
+    except BadValue as error:
+        raise bad(field, str(error)) from error
+
+
+def bad(field: View, why: str) -> Unresolvable:
+    """The refusal of what an annotation says."""
+    return Unresolvable("BadAnnotation", field.path, f"{field.path} {why}")
 
 
 def topology_request(metadata: View) -> TopologyRequest | None:
@@ -101,11 +99,12 @@ def topology_request(metadata: View) -> TopologyRequest | None:
     field = annotation(metadata, found[0])
     if len(found) > 1:
         other = written_as(metadata["annotations"].mapping(), found[1])
-        raise Unresolvable("BadAnnotation", field.path, f"{field.path} can't stand beside {other}")
-    try:
-        return replace(_topology(found[0], field.text()), slices=layers, balanced=balanced)
-    except BadValue as error:
-        raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
+        raise bad(field, f"can't stand beside {other}")
+    mode = TOPOLOGY_KEYS[found[0]]
+    if mode is TopologyMode.UNCONSTRAINED:
+        read(field, parse_true)
+        return TopologyRequest(mode, "", layers, balanced)
+    return TopologyRequest(mode, read(field, parse_level), layers, balanced)
 
 
 def slice_layers(metadata: View) -> tuple[SliceLayer, ...]:
@@ -115,16 +114,10 @@ def slice_layers(metadata: View) -> tuple[SliceLayer, ...]:
         return ()
     for field, other in ((levels, sizes), (sizes, levels)):
         if not field.given:
-            raise Unresolvable("BadAnnotation", other.path, f"{other.path} needs {field.path} beside it")
-    field = levels
-    try:
-        keys = parse_levels(levels.text())
-        field = sizes
-        counts = parse_sizes(sizes.text())
-        if len(counts) != len(keys):
-            raise BadValue(f"must give one size for each of the {len(keys)} levels, not {len(counts)}")
-    except BadValue as error:
-        raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
+            raise bad(other, f"needs {field.path} beside it")
+    keys, counts = read(levels, parse_levels), read(sizes, parse_sizes)
+    if len(counts) != len(keys):
+        raise bad(sizes, f"must give one size for each of the {len(keys)} levels, not {len(counts)}")
     return tuple(map(SliceLayer, keys, counts))
 
 
@@ -133,12 +126,10 @@ def is_balanced(metadata: View) -> bool:
     field = annotation(metadata, BALANCED)
     if not field.given:
         return False
-    if field.text() != "true":
-        raise Unresolvable("BadAnnotation", field.path, f"{field.path} must be true, not {field.text()!r}")
+    read(field, parse_true)
     given = metadata["annotations"].mapping()
     if REQUIRED_TOPOLOGY not in given and PREFERRED_TOPOLOGY not in given:
-        message = f"{field.path} needs {PREFERRED_TOPOLOGY} or {REQUIRED_TOPOLOGY} beside it"
-        raise Unresolvable("BadAnnotation", field.path, message)
+        raise bad(field, f"needs {PREFERRED_TOPOLOGY} or {REQUIRED_TOPOLOGY} beside it")
     return True
 
 
@@ -168,9 +159,7 @@ def parse_sizes(text: str) -> list[int]:
 def podset_group(metadata: View) -> str:
     """The pod set group of a pod template, "" without one. Raises Unresolvable."""
     field = annotation(metadata, PODSET_GROUP)
-    if field.given and not _NAME.fullmatch(field.text()):
-        raise Unresolvable("BadAnnotation", field.path, f"{field.path} must be a name of at most 63 characters")
-    return field.text()
+    return read(field, parse_name) if field.given else ""
 
 
 def podset_group_topology(metadata: View) -> TopologyRequest | None:
@@ -179,12 +168,8 @@ def podset_group_topology(metadata: View) -> TopologyRequest | None:
     if not field.given:
         return None
     if not podset_group(metadata):
-        path = annotation(metadata, PODSET_GROUP).path
-        raise Unresolvable("BadAnnotation", field.path, f"{field.path} needs {path} beside it")
-    try:
-        return _topology(REQUIRED_TOPOLOGY, field.text())
-    except BadValue as error:
-        raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
+        raise bad(field, f"needs {annotation(metadata, PODSET_GROUP).path} beside it")
+    return TopologyRequest(TopologyMode.REQUIRED, read(field, parse_level))
 
 
 def is_label_key(text: str) -> bool:
@@ -195,27 +180,19 @@ def is_label_key(text: str) -> bool:
 def min_count(metadata: View) -> int | None:
     """The smallest count the job can run with. Raises Unresolvable."""
     field = annotation(metadata, MIN_COUNT)
-    try:
-        return parse_count(field.text()) if field.given else None
-    except BadValue as error:
-        raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
+    return read(field, parse_count) if field.given else None
 
 
 def is_elastic(metadata: View) -> bool:
     """Whether the job may change its number of pods while it runs. Raises Unresolvable."""
     field = annotation(metadata, ELASTIC)
-    if field.given and field.text() != "true":
-        raise Unresolvable("BadAnnotation", field.path, f"{field.path} must be true, not {field.text()!r}")
-    return field.given
+    return field.given and read(field, parse_true)
 
 
 def max_run_time(obj: Object) -> int | None:
     """The longest time an admission of this job may last, in microseconds; None without one. Raises Unresolvable."""
     field = annotation(View(obj)["metadata"], MAX_RUN_TIME)
-    try:
-        return parse_duration(field.text()) if field.given else None
-    except BadValue as error:
-        raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
+    return read(field, parse_duration) if field.given else None
 
 
 def pod_priority_class(obj: Object) -> str:
@@ -228,10 +205,7 @@ def disruption_mode(obj: Object) -> DisruptionMode | None:
     """What becomes of the job when a third party takes pods of it away, None where it does not say. Raises
     Unresolvable."""
     field = annotation(View(obj)["metadata"], DISRUPTION_MODE)
-    try:
-        return parse_disruption_mode(field.text()) if field.given else None
-    except BadValue as error:
-        raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
+    return read(field, parse_disruption_mode) if field.given else None
 
 
 def parse_disruption_mode(text: str) -> DisruptionMode:
@@ -283,156 +257,39 @@ def parse_duration(text: str) -> int:
     return total
 
 
-def _topology(key: str, value: str) -> TopologyRequest:
-    mode = TOPOLOGY_KEYS[key]
-    if mode is TopologyMode.UNCONSTRAINED:
-        if value != "true":
-            raise BadValue(f"must be true, not {value!r}")
-        return TopologyRequest(mode)
-    return TopologyRequest(mode, parse_level(value))
+def parse_true(text: str) -> bool:
+    """`true`, the only value of a switch. Raises BadValue."""
+    if text != "true":
+        raise BadValue(f"must be true, not {text!r}")
+    return True
 
 
-def validate(obj: Object, lookup: Lookup | None = None) -> list[Finding]:
-    """All findings about our own keys on a job and its pod templates, in a fixed order. Never raises.
-
-    `lookup` is not needed for these rules; whether queues, classes and levels exist is for who knows the configuration.
-    """
-    findings: list[Finding] = []
-    try:
-        metadata = View(obj)["metadata"]
-        findings += _labels(metadata)
-        findings += _annotations(metadata, obj, template=False)
-        for template in pod_templates(obj):
-            findings += _annotations(template["metadata"], obj, template=True)
-    except Unresolvable as error:
-        findings.append(Finding(error.field, error.message))
-    return findings
+def parse_name(text: str) -> str:
+    """A name. Raises BadValue."""
+    if not is_name(text):
+        raise BadValue(f"must be a name of at most 63 characters, not {text!r}")
+    return text
 
 
-def pod_templates(obj: Object) -> Iterator[View]:
-    """The pod templates, or patches of them, that stand in the user's own object. Raises Unresolvable."""
-    spec = View(obj)["spec"]
-    if obj.get("kind") == "Job":
-        yield spec["template"]
-    elif obj.get("kind") == "JobSet":
-        for job in spec["replicatedJobs"].items():
-            yield job.at("template", "spec", "template")
-    elif obj.get("kind") == "TrainJob":
-        yield from spec["podTemplateOverrides"].items()
-        for patch in spec["runtimePatches"].items():
-            for job in patch.at("trainingRuntimeSpec", "template", "spec", "replicatedJobs").items():
-                yield job.at("template", "spec", "template")
+def is_name(text: str) -> bool:
+    """Whether an object can have this name, or a label this value."""
+    return bool(_NAME.fullmatch(text))
 
 
-def _labels(metadata: View) -> list[Finding]:
-    labels = metadata["labels"].mapping()
-    findings = [
-        Finding(f"{metadata.path}.labels[{written_as(labels, key)}]", f"must be a name, not {labels[key]!r}")
-        for key in (QUEUE_LABEL, PRIORITY_CLASS_LABEL)
-        if key in labels and not (isinstance(labels[key], str) and _NAME.fullmatch(labels[key]))
-    ]
-    for key in labels:
-        if key.startswith(PREFIX) and key not in KNOWN_LABELS:
-            hint = "; it is an annotation, not a label" if key in KNOWN else _hint(key, KNOWN_LABELS)
-            findings.append(Finding(f"{metadata.path}.labels[{key}]", f"is not known{hint}", Severity.WARNING))
-    return findings
-
-
-def _annotations(metadata: View, obj: Object, *, template: bool) -> list[Finding]:
-    annotations = metadata["annotations"].mapping()
-    findings = []
-    for key in annotations:
-        if key.startswith(PREFIX):
-            finding = _annotation(annotation(metadata, key), key, obj, template=template)
-            if finding is not None:
-                findings.append(finding)
-    if not findings:
-        try:
-            slice_layers(metadata)
-            is_balanced(metadata)
-            podset_group_topology(metadata)
-        except Unresolvable as error:
-            findings.append(Finding(error.field, error.message.removeprefix(f"{error.field} ")))
-    wishes = [key for key in TOPOLOGY_KEYS if key in annotations]
-    if len(wishes) > 1:
-        findings.append(
-            Finding(annotation(metadata, wishes[0]).path, f"can't stand beside {written_as(annotations, wishes[1])}")
-        )
-    return findings
-
-
-def _annotation(field: View, key: str, obj: Object, *, template: bool) -> Finding | None:
-    """The finding about one annotation of ours, None when all is well."""
-    try:
-        value = field.text()
-        if key in TOPOLOGY_KEYS:
-            _topology(key, value)
-        elif key in (SPREAD_TOPOLOGY, EXCLUSIVE_TOPOLOGY):
-            parse_level(value)
-        elif key == PODSET_GROUP_TOPOLOGY:
-            _topology(REQUIRED_TOPOLOGY, value)
-        elif key == SLICE_TOPOLOGY:
-            parse_levels(value)
-        elif key == SLICE_SIZE:
-            parse_sizes(value)
-        elif key == CHECKPOINTED_AT:
-            return _checkpoint(field, value)
-        elif key == MAX_RUN_TIME:
-            parse_duration(value)
-        elif key == DISRUPTION_MODE:
-            parse_disruption_mode(value)
-        elif key == MIN_COUNT:
-            _check_min_count(parse_count(value), obj, template=template)
-        elif key == ELASTIC:
-            _check_elastic(value, obj, template=template)
-        elif key == PODSET_GROUP and not _NAME.fullmatch(value):
-            raise BadValue(f"must be a name of at most 63 characters, not {value!r}")
-    except BadValue as error:
-        return Finding(field.path, str(error))
-    if key == SPREAD_TOPOLOGY and obj.get("kind") == "Job":
-        message = "has no effect: a Job is one replica; topologySpreadConstraints of its pod template spread pods"
-        return Finding(field.path, message, Severity.WARNING)
-    if key in (QUEUE_LABEL, PRIORITY_CLASS_LABEL):
-        return Finding(field.path, "is a label, not an annotation", Severity.WARNING)
-    if key not in KNOWN:
-        return Finding(field.path, f"is not known{_hint(key, KNOWN)}", Severity.WARNING)
-    if key in (PODSET_GROUP, PODSET_GROUP_TOPOLOGY) and not template:
-        return Finding(field.path, "has a meaning on pod templates only", Severity.WARNING)
-    if key in (MAX_RUN_TIME, DISRUPTION_MODE) and template:
-        return Finding(field.path, "has a meaning on the job only, not on a pod template", Severity.WARNING)
-    return None
-
-
-def _checkpoint(field: View, value: str) -> Finding | None:
-    """Written by the job while it runs: a bad value is said, and refused to nobody."""
-    try:
-        parse_instant(value)
-    except BadValue as error:
-        return Finding(field.path, f"{error}: it is ignored", Severity.WARNING)
-    return None
-
-
-def _check_min_count(count: int, obj: Object, *, template: bool) -> None:
-    if obj.get("kind") != "Job":
-        raise BadValue(f"is refused: a {obj.get('kind') or 'job of this kind'} can't run with fewer pods")
-    if template:
-        raise BadValue("belongs on the Job, not on its pod template")
-    parallelism = View(obj).at("spec", "parallelism").integer(1)
-    if count > parallelism:
-        raise BadValue(f"must not be above spec.parallelism ({parallelism}), but is {count}")
-
-
-def _check_elastic(value: str, obj: Object, *, template: bool) -> None:
-    if value != "true":
-        raise BadValue(f"must be true, not {value!r}")
-    if obj.get("kind") != "Job":
-        raise BadValue(f"is refused: a {obj.get('kind') or 'job of this kind'} can't change its size while it runs")
-    if template:
-        raise BadValue("belongs on the Job, not on its pod template")
-    if MIN_COUNT in View(obj)["metadata"]["annotations"].mapping():
-        raise BadValue("can't stand beside min-count: an elastic Job is admitted at the size it asks for")
-
-
-def _hint(key: str, known: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
-    return f"; did you mean {close[0]}?" if close else ""
+PARSERS: Mapping[str, Callable[[str], object]] = {
+    REQUIRED_TOPOLOGY: parse_level,
+    PREFERRED_TOPOLOGY: parse_level,
+    UNCONSTRAINED_TOPOLOGY: parse_true,
+    SPREAD_TOPOLOGY: parse_level,
+    EXCLUSIVE_TOPOLOGY: parse_level,
+    PODSET_GROUP_TOPOLOGY: parse_level,
+    PODSET_GROUP: parse_name,
+    SLICE_TOPOLOGY: parse_levels,
+    SLICE_SIZE: parse_sizes,
+    MAX_RUN_TIME: parse_duration,
+    DISRUPTION_MODE: parse_disruption_mode,
+    MIN_COUNT: parse_count,
+    ELASTIC: parse_true,
+    CHECKPOINTED_AT: parse_instant,
+}
+"""How the value of each of our annotations is read, where it is enough to look at it alone."""

@@ -14,7 +14,9 @@ from typing import Any
 
 from queue_manager.cluster.port import JOBS, Object
 from queue_manager.kinds import annotations as keys
-from queue_manager.kinds.annotations import BadValue, Finding, Severity
+from queue_manager.kinds.annotation_faults import Finding, Severity
+from queue_manager.kinds.annotation_faults import validate as validate_ours
+from queue_manager.kinds.annotations import BadValue
 from queue_manager.kinds.fields import Borrowed, View
 from queue_manager.kinds.kind import PRIORITY_CLASS_LABEL, QUEUE_LABEL, Lookup, Unresolvable
 
@@ -184,7 +186,7 @@ def _of_patch(patch: View, lookup: Lookup) -> Any:
 def validate(obj: Object, lookup: Lookup) -> list[Finding]:
     """All findings about our own keys, and Kueue's where they count. Never raises."""
     try:
-        findings = keys.validate(everywhere(obj, lookup), lookup)
+        findings = validate_ours(everywhere(obj, lookup), lookup)
         return findings + (_misplaced(obj) if lookup.kueue_keys else [])
     except Unresolvable as error:
         return [Finding(error.field, error.message.removeprefix(f"{error.field} "))]
@@ -209,10 +211,7 @@ def _said(theirs: View, ours: Mapping[str, Any], table: Sequence[Key]) -> dict[s
         if key.name not in given or any(rival in ours for rival in key.unless):
             continue
         path = _at(theirs, key)
-        try:
-            said = key.says(View(given[key.name], path).text())
-        except BadValue as error:
-            raise Unresolvable("BadAnnotation", path, f"{path} {error}") from error
+        said = keys.read(View(given[key.name], path), key.says)
         for name, value in said.items():
             if name in read:
                 message = f"{path} can't stand beside {read[name].key}"

@@ -232,10 +232,7 @@ def group_size(obj: Object) -> int:
         if not grouped:
             return 1
         raise Unresolvable("BadAnnotation", field.path, f"{field.path} is missing: of how many pods is it?")
-    try:
-        return keys.parse_count(field.text())
-    except keys.BadValue as error:
-        raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
+    return keys.read(field, keys.parse_count)
 
 
 def gate_on_create(pod: Object) -> list[Object]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from queue_manager.cluster.port import Object, Resource
 from queue_manager.kinds import kueue_keys
-from queue_manager.kinds.annotations import Finding, Severity
+from queue_manager.kinds.annotation_faults import Finding, Severity
 from queue_manager.kinds.batch_job import JobKind
 from queue_manager.kinds.fields import controller_of
 from queue_manager.kinds.jobset import JobSetKind

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from queue_manager.engine.workload import Apart, PodSet, TopologyRequest
 from queue_manager.kinds import annotations as keys
 from queue_manager.kinds.fields import View
-from queue_manager.kinds.kind import Unresolvable
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +46,7 @@ def _level(metadata: Sequence[View], names: Sequence[str]) -> str:
         for name in names:
             field = keys.annotation(one, name)
             if field.given:
-                try:
-                    return keys.parse_level(field.text())
-                except keys.BadValue as error:
-                    raise Unresolvable("BadAnnotation", field.path, f"{field.path} {error}") from error
+                return keys.read(field, keys.parse_level)
     return ""
 
 

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from queue_manager.engine.workload import SliceLayer, TopologyMode, TopologyRequest
+from queue_manager.kinds.annotation_faults import Severity, validate
 from queue_manager.kinds.annotations import (
     BadValue,
-    Severity,
     checkpointed_at,
     max_run_time,
     parse_duration,
     topology_request,
-    validate,
 )
 from queue_manager.kinds.batch_job import JobKind
 from queue_manager.kinds.fields import View

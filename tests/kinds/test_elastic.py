@@ -8,7 +8,7 @@ import pytest
 
 from queue_manager.cluster.port import JOBS, PODS, Object
 from queue_manager.engine.workload import PodSet
-from queue_manager.kinds.annotations import Severity, validate
+from queue_manager.kinds.annotation_faults import Severity, validate
 from queue_manager.kinds.batch_job import POD_SET, JobKind
 from queue_manager.kinds.gates import GATE, INDEX_LABEL, is_held_back, let_through, next_ones, release
 from queue_manager.kinds.kind import Done, PodPlacement

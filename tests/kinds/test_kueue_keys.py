@@ -11,7 +11,8 @@ import pytest
 from queue_manager.cluster.port import Object, Resource
 from queue_manager.engine.workload import PodSet, SliceLayer, TopologyMode, TopologyRequest
 from queue_manager.kinds import kueue_keys
-from queue_manager.kinds.annotations import Finding, Severity, max_run_time
+from queue_manager.kinds.annotation_faults import Finding, Severity
+from queue_manager.kinds.annotations import max_run_time
 from queue_manager.kinds.batch_job import JobKind
 from queue_manager.kinds.fields import written_as
 from queue_manager.kinds.jobset import JobSetKind

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from queue_manager.engine.workload import Apart, PodSet, TopologyMode, TopologyRequest
-from queue_manager.kinds.annotations import Severity, topology_request, validate
+from queue_manager.kinds.annotation_faults import Severity, validate
+from queue_manager.kinds.annotations import topology_request
 from queue_manager.kinds.batch_job import JobKind
 from queue_manager.kinds.fields import View
 from queue_manager.kinds.jobset import JobSetKind
