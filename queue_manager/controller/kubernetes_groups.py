@@ -39,7 +39,7 @@ from queue_manager.kinds.kubernetes_groups import (
     read_group,
     workload_of,
 )
-from queue_manager.kinds.replicated_jobs import REPLICATED_JOB_NAME
+from queue_manager.kinds.names import REPLICATED_JOB_NAME
 
 VERSIONS = ((POD_GROUPS, WORKLOADS), (POD_GROUPS_ALPHA, WORKLOADS_ALPHA))
 """The newest first: an API server serves one of them, or none."""

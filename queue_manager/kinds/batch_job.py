@@ -22,6 +22,7 @@ from queue_manager.kinds.kind import (
     Write,
 )
 from queue_manager.kinds.limit_ranges import namespace_defaults
+from queue_manager.kinds.names import CONTROLLER_UID
 from queue_manager.kinds.pod_rules import PodLabels, pod_rules
 from queue_manager.kinds.scheduling import (
     CONFLICT,
@@ -37,7 +38,6 @@ from queue_manager.kinds.template_edit import Record
 from queue_manager.kinds.wishes import wishes_of, with_wishes
 
 POD_SET = "main"
-CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 TEMPLATE = ("spec", "template")
 
 

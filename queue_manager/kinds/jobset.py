@@ -23,8 +23,8 @@ from queue_manager.kinds.kind import (
     Write,
 )
 from queue_manager.kinds.limit_ranges import namespace_defaults
+from queue_manager.kinds.names import JOB_SET_NAME
 from queue_manager.kinds.patches import Operation
-from queue_manager.kinds.replicated_jobs import JOB_SET_NAME
 from queue_manager.kinds.scheduling import Dialect, unknown_fields
 from queue_manager.kinds.suspending import Suspending
 from queue_manager.kinds.template_edit import Record

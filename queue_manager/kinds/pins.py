@@ -15,9 +15,8 @@ from queue_manager.cluster.pods import node_of
 from queue_manager.cluster.port import Object
 from queue_manager.engine.configuration import HOSTNAME
 from queue_manager.engine.selectors import NODE_NAME_FIELD
+from queue_manager.kinds.names import REQUIRED
 from queue_manager.kinds.slots import Place
-
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 NodeNamed = Callable[[str], str]
 """The name of the node with that value of the host label."""

@@ -12,27 +12,23 @@ from dataclasses import dataclass, field
 from queue_manager.engine.selectors import meets
 from queue_manager.engine.workload import PodRules, Requirement, SpreadRule
 from queue_manager.kinds.fields import View
-from queue_manager.kinds.gates import INDEX_LABEL
+from queue_manager.kinds.gates import INDEX_LABEL, JOB_INDEX_LABEL
 from queue_manager.kinds.kind import Unresolvable
+from queue_manager.kinds.names import CONTROLLER_UID, JOB_NAME, JOB_SET, JOB_SET_NAME, REPLICATED_JOB_NAME, REQUIRED
 from queue_manager.kinds.pod_template import MOST_PODS
 
 UNPLANNABLE = "PodRulesOfOthers"
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 MOST_DOMAINS = 1 << 31
 """As `minDomains`: more than there are, so that the fewest counts as 0. With `nodeAffinityPolicy: Ignore` domains that
 the pods can't use count as empty ones."""
-JOB_NAMES = ("batch.kubernetes.io/job-name", "job-name")
-CONTROLLER_UIDS = ("batch.kubernetes.io/controller-uid", "controller-uid")
-_JOB_SET = "jobset.sigs.k8s.io/"
-BY_CHILD = (*CONTROLLER_UIDS, *(_JOB_SET + name for name in ("job-key", "job-index", "job-global-index")))
-OF_ALL = tuple(
-    _JOB_SET + name for name in ("jobset-uid", "restart-attempt", "global-replicas", "replicatedjob-replicas")
-)
-OF_ONE_JOB = frozenset(
-    (*JOB_NAMES, *CONTROLLER_UIDS, *(_JOB_SET + n for n in ("jobset-name", "jobset-uid", "job-key")))
-)
+JOB_NAMES = (JOB_NAME, "job-name")
+CONTROLLER_UIDS = (CONTROLLER_UID, "controller-uid")
+_JOB_KEY, _JOB_SET_UID = JOB_SET + "job-key", JOB_SET + "jobset-uid"
+BY_CHILD = (*CONTROLLER_UIDS, _JOB_KEY, JOB_INDEX_LABEL, JOB_SET + "job-global-index")
+OF_ALL = (_JOB_SET_UID, *(JOB_SET + n for n in ("restart-attempt", "global-replicas", "replicatedjob-replicas")))
+OF_ONE_JOB = frozenset((*JOB_NAMES, *CONTROLLER_UIDS, JOB_SET_NAME, _JOB_SET_UID, _JOB_KEY))
 """Labels whose values no two jobs share."""
-_TELLS_APART = "add matchLabelKeys with batch.kubernetes.io/job-name (Job) or jobset.sigs.k8s.io/jobset-name"
+_TELLS_APART = f"add matchLabelKeys with {JOB_NAME} (Job) or {JOB_SET_NAME}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +57,8 @@ class PodLabels:
     @classmethod
     def of_replicated_job(cls, template: View, job_set: str, name: str, replicas: int) -> PodLabels:
         """Of the pods of a replicated job of a JobSet."""
-        own = {_JOB_SET + "replicatedjob-name": name} | ({_JOB_SET + "jobset-name": job_set} if job_set else {})
-        unknown, by_job = {*OF_ALL, *(() if job_set else (_JOB_SET + "jobset-name",))}, {*BY_CHILD, *JOB_NAMES}
+        own = {REPLICATED_JOB_NAME: name} | ({JOB_SET_NAME: job_set} if job_set else {})
+        unknown, by_job = {*OF_ALL, *(() if job_set else (JOB_SET_NAME,))}, {*BY_CHILD, *JOB_NAMES}
         if replicas == 1:
             if job_set:
                 own |= dict.fromkeys(JOB_NAMES, f"{job_set}-{name}-0")

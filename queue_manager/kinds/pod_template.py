@@ -13,6 +13,7 @@ from queue_manager.kinds.device_claims import devices_of
 from queue_manager.kinds.fields import View, identity
 from queue_manager.kinds.kind import Unresolvable
 from queue_manager.kinds.limit_ranges import Amounts, Defaults, beyond
+from queue_manager.kinds.names import REQUIRED
 
 CPU_AND_MEMORY = ("cpu", "memory")
 MOST_PODS = 2**31 - 1
@@ -75,7 +76,7 @@ def tolerations(view: View) -> tuple[Toleration, ...]:
 
 def required_terms(spec: View) -> tuple[SelectorTerm, ...]:
     """The terms of the required node affinity; a pod fits where one of them holds."""
-    terms = spec.at("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+    terms = spec.at("affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
     return tuple(
         SelectorTerm(_requirements(term["matchExpressions"]), _requirements(term["matchFields"]))
         for term in terms.items()

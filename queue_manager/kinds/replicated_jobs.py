@@ -12,13 +12,12 @@ from queue_manager.kinds import pod_template, stages
 from queue_manager.kinds.fields import View, condition, is_controlled_by, status_of, told
 from queue_manager.kinds.kind import Lookup, Placement, PodPlacement, Resolved, Unresolvable
 from queue_manager.kinds.limit_ranges import Defaults
+from queue_manager.kinds.names import REPLICATED_JOB_NAME
 from queue_manager.kinds.pod_rules import PodLabels, pod_rules
 from queue_manager.kinds.scheduling import CONFLICT, Dialect, Grouping, Target, Terms, refuse_beside
 from queue_manager.kinds.scheduling import groupings as scheduling_groupings
 from queue_manager.kinds.wishes import Wishes, with_wishes
 
-JOB_SET_NAME = "jobset.sigs.k8s.io/jobset-name"
-REPLICATED_JOB_NAME = "jobset.sigs.k8s.io/replicatedjob-name"
 GROUP = "main"
 """Name of the one pod group of a workload that says nothing else."""
 

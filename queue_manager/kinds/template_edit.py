@@ -11,6 +11,7 @@ from queue_manager.kinds import annotations as keys
 from queue_manager.kinds import patches
 from queue_manager.kinds.fields import View
 from queue_manager.kinds.kind import PodPlacement, Unresolvable
+from queue_manager.kinds.names import REQUIRED
 from queue_manager.kinds.patches import Operation
 
 Record = dict[str, Any]
@@ -123,8 +124,7 @@ def _with_requirements(template: View, placement: PodPlacement) -> dict[str, Any
     """The affinity with our requirements in each required term: terms are alternatives, so each must hold ours."""
     affinity = copy.deepcopy(dict(template.at("spec", "affinity").mapping()))
     ours = [{"key": key, "operator": "In", "values": [value]} for key, value in sorted(placement.node_selector.items())]
-    name = "requiredDuringSchedulingIgnoredDuringExecution"
-    terms_field = template.at("spec", "affinity", "nodeAffinity", name, "nodeSelectorTerms")
+    terms_field = template.at("spec", "affinity", "nodeAffinity", REQUIRED, "nodeSelectorTerms")
     terms = [dict(term.mapping()) for term in terms_field.items()] or [{}]
     if terms_field.given:
         # An empty term matches no node; with a requirement added it would match some.
@@ -134,7 +134,7 @@ def _with_requirements(template: View, placement: PodPlacement) -> dict[str, Any
                 "NoNodeMatches", terms_field.path, f"{terms_field.path} has only empty terms: no node fits"
             )
     merged = [{**term, "matchExpressions": [*(term.get("matchExpressions") or []), *ours]} for term in terms]
-    node_affinity = {**(affinity.get("nodeAffinity") or {}), name: {"nodeSelectorTerms": merged}}
+    node_affinity = {**(affinity.get("nodeAffinity") or {}), REQUIRED: {"nodeSelectorTerms": merged}}
     return {**affinity, "nodeAffinity": node_affinity}
 
 

@@ -24,7 +24,7 @@ from queue_manager.kinds.kind import (
     Write,
 )
 from queue_manager.kinds.limit_ranges import namespace_defaults
-from queue_manager.kinds.replicated_jobs import JOB_SET_NAME
+from queue_manager.kinds.names import JOB_SET_NAME
 from queue_manager.kinds.scheduling import SIZE, Dialect, Grouping, refuse_beside, unknown_fields
 from queue_manager.kinds.suspending import Suspending
 from queue_manager.kinds.train_job_patch import patch_entry

@@ -13,7 +13,7 @@ from queue_manager.cluster.simulated.faults import SeededFaults
 from queue_manager.cluster.simulated.objects import write_status
 from queue_manager.kinds.annotations import JOB_SET_EXCLUSIVE
 from queue_manager.kinds.gates import INDEX_LABEL, JOB_INDEX_LABEL, SLOT, TOPOLOGY_GATE
-from queue_manager.kinds.pins import REQUIRED
+from queue_manager.kinds.names import REQUIRED
 from queue_manager.store.records import State
 from queue_manager.store.store import Store
 from tests.controller.test_crashes import check_invariants

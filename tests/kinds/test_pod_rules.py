@@ -10,7 +10,8 @@ from queue_manager.engine.workload import PodRules, SpreadRule
 from queue_manager.kinds.batch_job import JobKind
 from queue_manager.kinds.jobset import JobSetKind
 from queue_manager.kinds.kind import Unresolvable
-from queue_manager.kinds.pod_rules import MOST_DOMAINS, REQUIRED
+from queue_manager.kinds.names import REQUIRED
+from queue_manager.kinds.pod_rules import MOST_DOMAINS
 from queue_manager.kinds.pod_template import MOST_PODS
 from tests.kinds.world import World, container, job, job_set, pod_template, replicated_job
 
