@@ -50,10 +50,10 @@ class Explainer:
         lacks = diagnose(self._state, record, prepared)
         blockers = [blocker for lack in lacks for blocker in self._lacks.of(lack, queue)]
         blockers = [*hold_blockers(self._state, nomination), *blockers]
-        gates = self._gates(record, queue)
+        gates, ahead = self._gates(record, queue), self._ahead(record, queue)
         if gates:
-            return self._waiting(record, (self.tell(record).reason, (*gates, *blockers)))
-        ahead = self._ahead(record, queue)
+            before = () if ahead is None else (ahead,)
+            return self._waiting(record, (self.tell(record).reason, (*gates, *before, *blockers)))
         if usable(nomination):
             known = self._parked(record)
             passed_over = known is not None and known.ahead
