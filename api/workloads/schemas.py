@@ -241,7 +241,8 @@ class Explanation(ApiModel):
 
 
 class AdmissionEntry(ApiModel):
-    """One admission. `checked` is when all its checks were ready, `cause` and `underlying_cause` why it ended early."""
+    """One admission. `queue` is what it was charged to first (moves are actions), `checked` when all its checks were
+    ready, `cause` and `underlying_cause` are why it ended early."""
 
     attempt: int
     queue: str

@@ -17,6 +17,7 @@ from queue_manager.store.deadlines import STARTED, must_end_by, needed_checks, o
 from queue_manager.store.instructions import object_name
 from queue_manager.store.listing import BadCursor
 from queue_manager.store.records import ENDED, CheckState, State, WorkloadFilter, WorkloadRow
+from queue_manager.store.workloads import LedgerInterval
 
 from ..auth.veil import Veil, veiled
 from ..context import Context
@@ -250,10 +251,11 @@ def _check(name: str, answer: records.Check | None, needed: Sequence[str] | None
 def history(context: Context, row: WorkloadRow) -> History:
     """Its admissions and what people asked of it."""
     found = list_admissions(context, row)
+    intervals = context.store.history(row.uid).intervals
     entries = context.store.audit_entries(HISTORY, object=object_name(row.namespace, row.name))
     causes = Counter(a.underlying or a.cause for a in found if a.evicted_at is not None and a.cause not in ENDS)
     return History(
-        admissions=[_admission(each) for each in found],
+        admissions=[_admission(each, _admitted_to(each, intervals)) for each in found],
         actions=[_action(entry) for entry in reversed(entries) if (entry.before or {}).get("uid") == row.uid],
         evictions=dict(sorted(causes.items())),
     )
@@ -266,10 +268,16 @@ def list_admissions(context: Context, row: WorkloadRow) -> list[records.Admissio
     return [replace(each, cause_message=veil.text(each.cause_message)) for each in found]
 
 
-def _admission(each: records.AdmissionRow) -> AdmissionEntry:
+def _admitted_to(admission: records.AdmissionRow, intervals: Sequence[LedgerInterval]) -> str:
+    """The queue that an admission was charged to first: it may have been moved since."""
+    since = (each.queue for each in intervals if each.since >= admission.admitted_at)
+    return next(since, admission.admission.queue)
+
+
+def _admission(each: records.AdmissionRow, queue: str) -> AdmissionEntry:
     return AdmissionEntry(
         attempt=each.attempt,
-        queue=each.admission.queue,
+        queue=queue,
         admitted=each.admitted_at,
         checked=each.checked_at,
         started=each.started_at,

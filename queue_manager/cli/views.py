@@ -178,7 +178,17 @@ def _admissions(entries: Iterable[Node]) -> Iterator[list[object]]:
 
 def _actions(entries: Iterable[Node]) -> Iterator[list[object]]:
     for entry in entries:
-        yield [entry["at"], entry["who"], entry["action"], entry["reason"]]
+        yield [entry["at"], entry["who"], _action(entry["action"], entry["arguments"]), entry["reason"]]
+
+
+def _action(action: str, arguments: Mapping[str, Any]) -> str:
+    """What somebody asked for, with what they gave for it."""
+    to = arguments.get("queue") or arguments.get("priorityClass")
+    more = [f"to {to}"] if to else []
+    more += ["with force"] if arguments.get("force") else []
+    more += [f"for {arguments['requeueAfter']} s"] if arguments.get("requeueAfter") else []
+    more += [f"{arguments['check']}: {arguments['state']}"] if "check" in arguments else []
+    return " ".join([action, *more])
 
 
 def explanation(client: Client, namespace: str, name: str, kind: str) -> View:

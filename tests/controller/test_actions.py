@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from api.context import Context
+from api.workloads.service import history
 from queue_manager.cluster.port import EVENTS, JOBS, PODS, TRAIN_JOBS, ApiError, Object, PatchType, Resource
 from queue_manager.cluster.simulated.faults import SeededFaults
 from queue_manager.store.records import State, Wish
@@ -87,6 +89,10 @@ async def test_a_running_job_is_charged_to_the_other_queue_at_once_and_runs_on(s
         assert (world.charged("team"), world.charged("other")) == (0, 8)
         assert {pod["metadata"]["uid"] for pod in world.pods("a")} == before
         assert message(world, "a", "Moved") == "Moved from queue team to queue other by eve: it is theirs"
+        shown = history(Context(store, world.clock.now), moved)
+        assert [entry.queue for entry in shown.admissions] == ["team"]
+        [action] = shown.actions
+        assert (action.action, action.reason, action.arguments) == ("move", "it is theirs", {"queue": "other"})
         intervals = [(i.queue, i.until is None) for i in store.history(row.uid).intervals]
         assert intervals == [("team", False), ("other", True)]
         assert store.check(world.clock.now()) == []
