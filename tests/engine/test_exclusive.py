@@ -9,21 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queue_manager.engine.alone import Alone, overlap
-from queue_manager.engine.configuration import (
-    CellQuota,
-    Configuration,
-    Flavor,
-    FlavorQuotas,
-    Node,
-    Preemption,
-    PreemptionPolicy,
-    Queue,
-    ResourceGroup,
-    Topology,
-)
+from queue_manager.engine.configuration import Node
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.tree import FUTURE, NOW
 from queue_manager.engine.workload import PodGroup, PodSet, TopologyMode, TopologyRequest, Workload
+from tests.engine.scenario import configuration
 
 LEVELS = ("zone", "rack", "host")
 RACKS = ("z0r0", "z0r1", "z1r0", "z1r1")
@@ -31,18 +21,13 @@ RACKS = ("z0r0", "z0r1", "z1r0", "z1r1")
 
 def cluster(order: list[int]) -> Engine:
     engine = Engine()
-    quotas = FlavorQuotas("gpus", {"gpu": CellQuota(40)})
     engine.configure(
-        Configuration(
-            {"t": Topology("t", LEVELS)},
-            {"gpus": Flavor("gpus", topology="t")},
-            queues={
-                "q": Queue(
-                    "q",
-                    resource_groups=(ResourceGroup(("gpu",), (quotas,)),),
-                    preemption=Preemption(PreemptionPolicy.LOWER_PRIORITY),
-                )
-            },
+        configuration(
+            {
+                "topologies": {"t": LEVELS},
+                "flavors": {"gpus": {"topology": "t"}},
+                "queues": {"q": {"withinQueue": "LowerPriority", "quota": {"gpus": {"gpu": 40}}}},
+            }
         )
     )
     for number in order:

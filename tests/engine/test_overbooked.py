@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from queue_manager.engine.configuration import (
-    CellQuota,
-    Configuration,
-    Flavor,
-    FlavorQuotas,
-    Node,
-    Queue,
-    ResourceGroup,
-    Topology,
-)
+from queue_manager.engine.configuration import Node
 from queue_manager.engine.engine import Engine
-from queue_manager.engine.workload import PodGroup, PodSet, TopologyMode, TopologyRequest, Workload
+from queue_manager.engine.workload import Workload
+from tests.engine import scenario
 
 HOST = "kubernetes.io/hostname"
 
@@ -23,14 +15,14 @@ def node(foreign: int = 0) -> Node:
 
 
 def engine_of() -> Engine:
-    groups = (ResourceGroup(("gpu",), (FlavorQuotas("f", {"gpu": CellQuota(100)}),)),)
     engine = Engine()
     engine.configure(
-        Configuration(
-            {"t": Topology("t", (HOST,))},
-            {"f": Flavor("f", {}, (), (), "t")},
-            {},
-            {"q": Queue("q", "", groups, namespace_selector=())},
+        scenario.configuration(
+            {
+                "topologies": {"t": [HOST]},
+                "flavors": {"f": {"topology": "t"}},
+                "queues": {"q": {"quota": {"f": {"gpu": 100}}}},
+            }
         )
     )
     engine.upsert_node(node())
@@ -38,9 +30,7 @@ def engine_of() -> Engine:
 
 
 def workload(uid: str) -> Workload:
-    pod_set = PodSet(name="main", count=1, requests={"gpu": 8})
-    request = TopologyRequest(TopologyMode.REQUIRED, HOST)
-    return Workload(uid, "ns", uid, "q", 1, (PodGroup("main", (pod_set,)),), topology=request)
+    return scenario.workload(uid, {"queue": "q", "gpu": 8, "around": {"required": HOST}}, 1)
 
 
 def test_a_node_is_overbooked_by_foreign_pods_beside_what_is_planned_there() -> None:

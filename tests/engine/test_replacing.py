@@ -11,16 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_manager.engine.ask import ask_of
-from queue_manager.engine.configuration import (
-    CellQuota,
-    Configuration,
-    Flavor,
-    FlavorQuotas,
-    Node,
-    Queue,
-    ResourceGroup,
-    Topology,
-)
+from queue_manager.engine.configuration import Configuration, Node
 from queue_manager.engine.decision import Admission, DomainCount, PodSetAssignment
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.fleet import exclusion
@@ -41,18 +32,20 @@ from tests.engine.generate import (
     settle,
     snapshot,
 )
+from tests.engine.scenario import configuration
 from tests.engine.test_properties import COMMON
 
 
 def cluster(racks: str, hosts: int = 2) -> Engine:
     """Racks of hosts with one GPU each: a0 a1 b0 b1 ..."""
-    groups = (ResourceGroup(("gpu",), (FlavorQuotas("f", {"gpu": CellQuota(100)}),)),)
     engine = Engine()
     engine.configure(
-        Configuration(
-            {"t": Topology("t", (RACK, HOST))},
-            {"f": Flavor("f", topology="t")},
-            queues={"q": Queue("q", resource_groups=groups)},
+        configuration(
+            {
+                "topologies": {"t": [RACK, HOST]},
+                "flavors": {"f": {"topology": "t"}},
+                "queues": {"q": {"quota": {"f": {"gpu": 100}}}},
+            }
         )
     )
     for rack in racks:

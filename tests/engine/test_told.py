@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from queue_manager.engine.configuration import (
-    CellQuota,
-    Configuration,
-    Flavor,
-    FlavorQuotas,
-    Queue,
-    ResourceGroup,
-    Starvation,
-)
 from queue_manager.engine.decision import EVICTION_WORDS, EvictionReason, Reason
 from queue_manager.engine.engine import Engine
-from queue_manager.engine.workload import PodGroup, PodSet, Workload
+from queue_manager.engine.workload import Workload
+from tests.engine.scenario import configuration, workload
 
 MINUTE = 60_000_000
 
 
-def one_queue(gpus: int, starvation: Starvation | None = None) -> Engine:
-    group = ResourceGroup(("gpu",), (FlavorQuotas("f", {"gpu": CellQuota(gpus)}),))
-    queues = {"q": Queue("q", "", (group,))}
+def one_queue(**more: dict[str, str]) -> Engine:
     engine = Engine()
-    engine.configure(Configuration(flavors={"f": Flavor("f")}, queues=queues, starvation=starvation))
+    engine.configure(configuration({"flavors": {"f": {}}, "queues": {"q": {"quota": {"f": {"gpu": 4}}}}, **more}))
     return engine
 
 
-def job(uid: str, created: int, gpus: int) -> Workload:
-    return Workload(uid, "ns", uid, "q", created, (PodGroup("main", (PodSet("main", 1, {"gpu": gpus}),)),))
+def job(uid: str, created: int, gpus: int, **more: str) -> Workload:
+    return workload(uid, {"queue": "q", "gpu": gpus, **more}, created)
 
 
 def test_a_question_about_a_later_time_does_not_move_the_time_of_the_plan() -> None:
-    engine = one_queue(4, Starvation(MINUTE))
-    engine.upsert_workload(replace(job("runs", 1, 4), max_run_time=10 * MINUTE))
+    engine = one_queue(starvation={"after": "1m"})
+    engine.upsert_workload(job("runs", 1, 4, maxRunTime="10m"))
     engine.plan(1)
     engine.upsert_workload(job("waits", 2, 4))
     plan = engine.plan(2 * MINUTE)
@@ -45,7 +33,7 @@ def test_a_question_about_a_later_time_does_not_move_the_time_of_the_plan() -> N
 
 
 def test_a_gate_that_opens_after_a_plan_does_not_change_what_it_told() -> None:
-    engine = one_queue(4)
+    engine = one_queue()
     for uid in ("one", "two"):
         engine.upsert_workload(job(uid, 1, 1))
     engine.gate(frozenset())
