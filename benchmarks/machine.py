@@ -81,9 +81,18 @@ def highest_resident(pid: int) -> int:
 
 
 def with_children(pid: int) -> list[int]:
-    """The process and its direct children."""
-    children = Path(f"/proc/{pid}/task/{pid}/children")
-    return [pid, *map(int, children.read_text().split())] if children.exists() else [pid]
+    """The process and its direct children, whichever of its threads has started them."""
+    children = Path(f"/proc/{pid}/task").glob("*/children")
+    return [pid, *(int(child) for found in children for child in found.read_text().split())]
+
+
+def spent_by(pid: int) -> float:
+    """Processor seconds of a process and its children, with those of processes that these have waited for."""
+    spent = 0
+    for each in with_children(pid):
+        stat = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        spent += sum(map(int, stat[11:15]))
+    return spent / TICKS
 
 
 class Meter:
