@@ -19,6 +19,7 @@ def configure(state: State, configuration: Configuration) -> None:
     if edits is not None:
         _edit(state, edits)
         return
+    state.prepared.clear()
     policies = configuration.policies
     holds = policies.hold_for_starving and policies.hold_freed_quota
     state.tree = QuotaTree(configuration, state.log)

@@ -66,6 +66,15 @@ class Prepared:
         return bool(self.uncovered or self.unmapped) or any(not need.cells for need in self.needs)
 
 
+Layout = tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+"""Resources and flavors of each resource group: all of a queue that decides how an ask is prepared."""
+
+
+def layout_of(queue: Queue) -> Layout:
+    """The layout of a queue."""
+    return tuple((group.resources, tuple(q.flavor for q in group.flavors)) for group in queue.resource_groups)
+
+
 def prepare(ask: Ask, queue: Queue, configuration: Configuration) -> Prepared:
     """Matches an ask with the resource groups of a queue."""
     group_of = {resource: group for group in queue.resource_groups for resource in group.resources}

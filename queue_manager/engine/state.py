@@ -21,7 +21,7 @@ from queue_manager.engine.holds import StarvingHold
 from queue_manager.engine.limits import WHOLE, Counted, Tally, by_resource, parties_of
 from queue_manager.engine.outside import Outside, drained_by, outsides_of
 from queue_manager.engine.pending import Group, Pending
-from queue_manager.engine.prepared import Prepared, prepare
+from queue_manager.engine.prepared import Layout, Prepared, layout_of, prepare
 from queue_manager.engine.records import NO_LIMITS, Phase, Planned, QueueState, Record, Standing, charge
 from queue_manager.engine.resize import growth_uid, pinned
 from queue_manager.engine.seats import Seats
@@ -30,6 +30,9 @@ from queue_manager.engine.tree import FUTURE, NOW, Charge, QuotaTree, TreeNode
 from queue_manager.engine.turns import Turns
 from queue_manager.engine.undo import UndoLog
 from queue_manager.engine.workload import Workload
+
+MOST_PREPARED = 10_000
+"""How many prepared asks are kept. They follow from the configuration, so they are no state and need no undoing."""
 
 
 class State:
@@ -56,6 +59,7 @@ class State:
         self.rounds = 0
         self.now = 0
         self.retries: dict[str, int] = {}
+        self.prepared: dict[tuple[Shape, Layout], Prepared] = {}
         self.turns = Turns(self.log)
         self.starving = StarvingHolds(self.tree, self.fleet, self.log, self.queues, self._hold_changed, self._tell)
         self.history: UsageHistory | None = None
@@ -215,7 +219,7 @@ class State:
         group = queue.pending.groups.get(shape)
         if group is None:
             user = record.workload.user if queue.by_user else ""
-            group = Group(shape, record.workload.priority, self.prepare(record.workload, queue), user)
+            group = Group(shape, record.workload.priority, self._prepare_once(record.workload, queue), user)
         self.log.assign(record, "group", group)
         queue.pending.add(group, record.workload.queued, record.uid)
         self.live.add(queue.name)
@@ -250,6 +254,19 @@ class State:
         prepared = prepare(ask_of(workload, self.configuration), queue.queue, self.configuration)
         grows = self.records.get(workload.resizes)
         return prepared if grows is None or grows.admission is None else pinned(prepared, grows.admission)
+
+    def _prepare_once(self, workload: Workload, queue: QueueState) -> Prepared:
+        """The same for all of one shape in queues with quota of the same cells, however many these are."""
+        if workload.resizes:
+            return self.prepare(workload, queue)
+        assert queue.queue is not None
+        key = (shape_of(workload), layout_of(queue.queue))
+        found = self.prepared.get(key)
+        if found is None:
+            if len(self.prepared) >= MOST_PREPARED:
+                self.prepared.clear()
+            found = self.prepared[key] = self.prepare(workload, queue)
+        return found
 
     def outside(self, workload: Workload) -> Outside | None:
         """The first thing that keeps a workload out of the order of its queue; None if it may take its place."""
