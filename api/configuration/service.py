@@ -12,7 +12,6 @@ from queue_manager.config.export import export
 from queue_manager.config.models import ConfigObject
 from queue_manager.config.parse import ParseResult, parse
 from queue_manager.config.problem import Problem
-from queue_manager.config.stops import KIND as KIND_OF_STOPS
 from queue_manager.config.stops import KIND as STOP
 from queue_manager.config.stops import Stop
 from queue_manager.config.validate import advise, unknown_parents, validate
@@ -330,7 +329,7 @@ def _is_seen_body(kind: str, spec: Mapping[str, Any], access: Access) -> bool:
     if kind in ("LocalQueue", "RoleBinding"):
         node = find_node(access.tree, spec.get("queue" if kind == "LocalQueue" else "node", ""))
         return node is not None and access.sees((node.kind, node.name))
-    if kind == KIND_OF_STOPS:
+    if kind == STOP:
         return spec["kind"] == "Flavor" or access.sees((spec["kind"], spec["name"]))
     return True
 

@@ -17,9 +17,11 @@ from queue_manager.engine.configuration import (
     Configuration,
     Flavor,
     FlavorQuotas,
+    Limits,
     Node,
     Queue,
     ResourceGroup,
+    StopPolicy,
 )
 from queue_manager.engine.decision import Admission
 from queue_manager.engine.engine import Engine
@@ -129,8 +131,14 @@ def queue(name: str, gpus: int, cohort: str = "", limit: int | None = None, reso
         (queue("t", 0, "one", 3), True, "queue t has 3 left"),
         (queue("t", 8, resource="cpu"), False, "queue t has no gpu of flavor spot, on which it runs"),
         (replace(queue("t", 8), namespace_selector=None), False, "queue t takes no namespace"),
+        (replace(queue("t", 8), stop_policy=StopPolicy.HOLD), False, "queue t is stopped (Hold)"),
+        (replace(queue("t", 8), limits=Limits(max_jobs=0)), True, "limit maxJobs of queue t is 0, 0 used"),
+        (replace(queue("t", 8), limits=Limits(max_jobs=1)), None, ""),
     ],
-    ids=["fits", "too small", "in its own cohort", "borrowing limit", "other resources", "namespace"],
+    ids=[
+        *("fits", "too small", "in its own cohort", "borrowing limit", "other resources", "namespace"),
+        *("stopped", "limit", "within its limit"),
+    ],
 )
 def test_what_speaks_against_a_move(target: Queue, insists: bool | None, why: str) -> None:
     configuration = Configuration(
