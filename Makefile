@@ -20,9 +20,11 @@ run: $(STAMP)
 	$(BIN)/queue-manager up --demo
 
 # Builds the control plane that the tests run on when it is not cached yet: about ten minutes, once.
+# The simulation, a thousand runs with CI set, has two processes for itself. The slowest tests are told at the end.
 test: $(STAMP)
 	$(BIN)/python -m tests.control_plane.build
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 tests/simulation
+	$(BIN)/python -m pytest --ignore tests/simulation --durations=60
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

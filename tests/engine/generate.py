@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from queue_manager.engine.configuration import (
@@ -41,6 +43,9 @@ from queue_manager.engine.workload import (
     Workload,
 )
 
+EXAMPLES = int(os.environ.get("ENGINE_EXAMPLES", "25"))
+COMMON = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+"""Of every property test."""
 FLAVORS = ("spot", "fixed")
 RESOURCES = ("cpu", "gpu")
 RACK, HOST = "rack", "kubernetes.io/hostname"

@@ -13,8 +13,7 @@ from queue_manager.engine.edits import quota_edits
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.tree import EMPTY, FUTURE, NOW
 from queue_manager.engine.workload import Workload
-from tests.engine.generate import batches, configurations, copy_of, engine_of, nodes
-from tests.engine.test_properties import COMMON
+from tests.engine.generate import COMMON, batches, configurations, copy_of, engine_of, nodes
 
 LIMITS = st.none() | st.integers(0, 6)
 

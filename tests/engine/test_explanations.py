@@ -25,8 +25,7 @@ from queue_manager.engine.engine import Engine
 from queue_manager.engine.records import Phase
 from queue_manager.engine.workload import Workload
 from tests.engine import scenario
-from tests.engine.generate import RACK, batches, configurations, copy_of, engine_of, nodes, settle
-from tests.engine.test_properties import COMMON, EXAMPLES
+from tests.engine.generate import COMMON, EXAMPLES, RACK, batches, configurations, copy_of, engine_of, nodes, settle
 
 SOME = settings(COMMON, max_examples=max(1, EXAMPLES // 2))
 """Fewer than elsewhere: each example asks many engines."""

@@ -28,6 +28,7 @@ from queue_manager.engine.engine import Engine
 from queue_manager.engine.records import Phase
 from queue_manager.engine.workload import PodGroup, PodSet, Workload
 from tests.engine.generate import (
+    COMMON,
     FUTURE,
     NOW,
     batches,
@@ -39,7 +40,6 @@ from tests.engine.generate import (
     settle,
     snapshot,
 )
-from tests.engine.test_properties import COMMON
 
 
 def total(usage: Mapping[str, Mapping[Cell, int]], configuration: Configuration) -> Counter[Cell]:

@@ -13,7 +13,7 @@ from queue_manager.engine.fleet import Forest, PodFilter
 from queue_manager.engine.pod_rules import Ruled, contradiction, one_each, says
 from queue_manager.engine.spreading import Spread
 from queue_manager.engine.workload import PodRules, SpreadRule
-from tests.engine.test_properties import EXAMPLES
+from tests.engine.generate import EXAMPLES
 
 ANY = PodFilter((), (), ())
 Counts = dict[str, int]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from dataclasses import replace
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from queue_manager.engine.configuration import Configuration, Node, QueueingStrategy
@@ -17,6 +16,7 @@ from queue_manager.engine.records import Phase
 from queue_manager.engine.workload import Workload
 from queue_manager.simulate.semantics import Semantics
 from tests.engine.generate import (
+    COMMON,
     FUTURE,
     NOW,
     batches,
@@ -30,9 +30,6 @@ from tests.engine.generate import (
     snapshot,
     with_quota,
 )
-
-EXAMPLES = int(os.environ.get("ENGINE_EXAMPLES", "25"))
-COMMON = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
 def sound(engine: Engine) -> None:

@@ -21,6 +21,7 @@ from queue_manager.engine.records import Phase, Record
 from queue_manager.engine.tree import NOW
 from queue_manager.engine.workload import Apart, PodGroup, PodSet, TopologyMode, Workload
 from tests.engine.generate import (
+    COMMON,
     HOST,
     RACK,
     batches,
@@ -33,7 +34,6 @@ from tests.engine.generate import (
     snapshot,
 )
 from tests.engine.scenario import configuration
-from tests.engine.test_properties import COMMON
 
 
 def cluster(racks: str, hosts: int = 2) -> Engine:

@@ -14,6 +14,7 @@ from queue_manager.engine.engine import Engine
 from queue_manager.engine.records import Phase, Record
 from queue_manager.engine.workload import Workload
 from tests.engine.generate import (
+    COMMON,
     FUTURE,
     NOW,
     batches,
@@ -26,7 +27,6 @@ from tests.engine.generate import (
     settle,
     snapshot,
 )
-from tests.engine.test_properties import COMMON
 
 
 def elastic(workload: Workload) -> Workload:
