@@ -20,6 +20,8 @@ from queue_manager.store.schema import NOT_ENDED, admissions, ledger, pod_groups
 from queue_manager.store.schema import history as past
 
 _COLUMNS = [column for column in workloads.columns if column.name not in ("requested", "open_attempt", "holds_open")]
+_KEYS = [column.name for column in _COLUMNS]
+"""Rows that become workloads begin with these columns, in this order."""
 _NAMES = ", ".join(f'r."{column.name}"' for column in _COLUMNS)
 _PAST = f"SELECT {_NAMES}, h.pod_groups, h.pod_sets FROM workload_history h CROSS JOIN LATERAL {RECORD} r "
 _PAST_BY_UID = text(f"{_PAST} WHERE h.uid = ANY(:uids)")
@@ -202,13 +204,13 @@ def _past(row: Row[Any]) -> WorkloadRow:
 
 
 def _workload(row: Row[Any], groups: tuple[PodGroup, ...], admission: AdmissionRow | None) -> WorkloadRow:
-    values = {column.name: getattr(row, column.name) for column in _COLUMNS}
-    values["state"] = State(row.state)
-    values["after_drain"] = State(row.after_drain) if row.after_drain is not None else None
-    values["groups"] = tuple(row.groups)
-    values["topology"] = codec.topology_request(row.topology)
-    values["checks"] = codec.checks(row.checks)
-    values["relabels"] = codec.relabels(row.relabels)
+    values = dict(zip(_KEYS, row, strict=False))  # not by name: of many rows that takes a third of the time
+    values["state"] = State(values["state"])
+    values["after_drain"] = State(values["after_drain"]) if values["after_drain"] is not None else None
+    values["groups"] = tuple(values["groups"])
+    values["topology"] = codec.topology_request(values["topology"])
+    values["checks"] = codec.checks(values["checks"])
+    values["relabels"] = codec.relabels(values["relabels"])
     return WorkloadRow(**values, pod_groups=groups, admission=admission)
 
 
