@@ -103,7 +103,7 @@ class Notes:
                     break
                 await self._clock.sleep(backoff.next(error.retry_after))
         if entry.action is Action.RELABEL:
-            self._relabels[entry.uid] -= 1
+            self._relabels -= Counter((entry.uid,))  # without what comes to zero
         self._settled({entry.id})
         if entry.action is Action.RELABEL:
             self._relabelled(entry.uid)

@@ -14,7 +14,7 @@ from queue_manager.cluster.simulated.faults import SeededFaults
 from queue_manager.store.records import State, Wish
 from queue_manager.store.store import Store
 from tests.controller.test_crashes import running_gpus
-from tests.controller.world import World, batch_job, elastic_job, train_job
+from tests.controller.world import World, batch_job, elastic_job, train_job, with_checks
 
 QUEUE, PRIORITY = "queue-manager.io/queue", "queue-manager.io/priority-class"
 
@@ -255,6 +255,41 @@ async def test_an_elastic_job_moves_with_its_size_and_grows_in_its_new_queue(sto
         assert store.check(world.clock.now()) == []
 
 
+async def test_a_reserved_job_waits_for_the_checks_of_its_new_queue_alone(store: Store) -> None:
+    async with World(store) as world:
+        world.configure(with_checks("dataset-cached"))
+        world.configure(queue("other", 8) + "---\n" + queue("third", 8, more="  admissionChecks: [{name: licence}]\n"))
+        await world.submit(train_job("a", 2, seconds=600))
+        await world.until_state("a", State.RESERVED)
+        world.ask("a", Wish.MOVE, queue="third")
+        await carried_out(world, "a")
+        row = world.known_row("a")
+        assert (row.state, row.queue, world.charged("team"), world.charged("third")) == (State.RESERVED, "third", 0, 8)
+        assert row.message.endswith("once these checks are ready: licence")
+        world.ask("a", Wish.MOVE, queue="other")
+        await world.until_state("a", State.RUNNING)
+        await carried_out(world, "a")
+        assert (world.charged("third"), world.charged("other"), world.admissions("a")) == (0, 8, 1)
+        world.ask("a", Wish.MOVE, queue="third")
+        await carried_out(world, "a")
+        assert (world.state("a"), world.charged("third")) == (State.RUNNING, 8)
+
+
+async def test_a_job_that_names_its_queue_by_a_label_of_kueue_keeps_that_label(store: Store) -> None:
+    async with World(store) as world:
+        world.configure(queue("other", 16))
+        job = train_job("a", 2, seconds=600)
+        kueue = {"kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/priority-class": "high"}
+        job["metadata"]["labels"] = kueue
+        await world.submit(job)
+        await world.until_state("a", State.RUNNING)
+        world.ask("a", Wish.MOVE, queue="other")
+        await carried_out(world, "a")
+        found = world.cluster.state.get(TRAIN_JOBS, "ns", "a")["metadata"]["labels"]
+        assert found == {**kueue, "kueue.x-k8s.io/queue-name": "other"}
+        assert (world.known_row("a").queue, world.known_row("a").priority) == ("other", 100)
+
+
 async def test_a_moved_job_restarts_in_its_new_queue(store: Store) -> None:
     async with World(store) as world:
         world.configure(queue("other", 8))
@@ -313,7 +348,7 @@ async def test_a_label_that_the_api_server_refuses_counts_nonetheless(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with World(store) as world:
-        world.configure(queue("other", 16))
+        world.configure(queue("other", 16) + "---\n" + queue("third", 4))
         await world.submit(train_job("a", 4, seconds=600))
         await world.until_state("a", State.RUNNING)
         await world.submit(train_job("b", 4, seconds=600))
@@ -332,9 +367,13 @@ async def test_a_label_that_the_api_server_refuses_counts_nonetheless(
         assert world.known_row("b").queue == "other"
         await world.clock.advance(120)
         assert (world.known_row("b").queue, labels(world, "b")[QUEUE]) == ("other", "team")
+        # Whatever else its user writes meanwhile counts, as for everything that waits.
+        await relabel(world, "b", queue="third")
+        await world.until(lambda: world.known_row("b").queue == "third" and not world.known_row("b").relabels)
+        assert labels(world, "b")[QUEUE] == "third"
         world.ask("b", Wish.MOVE, queue="team")
-        await carried_out(world, "b")
-        assert world.known_row("b").queue == "team"
+        await world.until(lambda: world.known_row("b").queue == "team")
+        assert [r.after for r in world.known_row("b").relabels] == ["team"]
 
 
 async def test_all_pods_of_a_group_get_the_label(store: Store) -> None:
