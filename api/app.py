@@ -12,6 +12,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.gzip import GZipMiddleware
 
+from queue_manager.store.requests import RequestStore
 from queue_manager.store.store import Store
 
 from . import problems
@@ -24,7 +25,11 @@ from .configuration.router import router as configuration
 from .context import Context, utc_now
 from .dashboard.router import router as dashboard
 from .dashboard.router import static
+from .events.hub import Hub
+from .events.router import router as events
 from .operations.router import router as operations
+from .replays import ReplayedError, Replays, once
+from .requests import BodyLimit, RateLimit, RequestIds
 from .security import Guard, require_loopback
 from .stops.router import router as stops
 from .usage.router import router as usage
@@ -70,19 +75,25 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         responses=problems.RESPONSES,
-        dependencies=[Depends(authorise)],
+        dependencies=[Depends(authorise), Depends(once)],
         lifespan=lifespan,
     )
     app.state.context = context
+    app.state.hub = Hub(RequestStore(store.engine))
     app.state.registry = registry
     app.state.not_ready = not_ready
     problems.install(app)
+    app.add_exception_handler(ReplayedError, lambda _request, error: error.response)
+    app.add_middleware(Replays)
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=5)
     app.add_middleware(Authenticate, authentication=authentication)
+    app.add_middleware(BodyLimit)
     app.add_middleware(Guard, hosts=authentication.hosts)
+    app.add_middleware(RateLimit, limits=context.limits)
+    app.add_middleware(RequestIds)
     v1 = APIRouter(prefix="/api/v1")
     # Usage first: its paths end in a word behind names that may contain slashes.
-    for router in (usage, stops, configuration, workloads):
+    for router in (usage, stops, configuration, workloads, events):
         v1.include_router(router)
     app.include_router(v1)
     app.include_router(operations)

@@ -12,6 +12,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from queue_manager.config.compiled import Compiled, from_stored, to_engine
+from queue_manager.config.compiled import Settings as CompiledSettings
 from queue_manager.config.models import ConfigObject, RoleBinding, Settings
 from queue_manager.config.stops import Stop, stops_of
 from queue_manager.store import records
@@ -115,6 +116,13 @@ class Context:
     def revision(self) -> int:
         """Number of the newest revision; asked at every request, so without the revision's diff."""
         return self.store.current_revision()
+
+    def limits(self) -> tuple[int, int]:
+        """Requests a second and at once for each token, as of the revision that was read last: nothing is read for
+        this."""
+        loaded = self._newest.loaded
+        settings = loaded.compiled.settings if loaded is not None else CompiledSettings()
+        return settings.requests_per_second, settings.request_burst
 
     def _load(self) -> Loaded:
         revision, stored = self.store.load_configuration()

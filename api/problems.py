@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import structlog
@@ -14,6 +15,9 @@ from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 
 log = structlog.get_logger(__name__)
+
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+"""Of the request that is being answered."""
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 500
@@ -29,6 +33,7 @@ SCHEMA: Mapping[str, Any] = {
         "detail": _TEXT,
         "errors": {"type": "array", "items": {"type": "object"}, "description": "All that was found, at most 500"},
         "errorCount": {"type": "integer", "description": "How many were found"},
+        "requestId": {"type": "string", "description": "Of the request: X-Request-Id, which the server's log has too"},
     },
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -78,6 +83,8 @@ def problem_response(
     if errors:
         body["errors"] = list(errors[:MAX_ERRORS])
         body["errorCount"] = len(errors)
+    if number := request_id.get():
+        body["requestId"] = number
     return JSONResponse(body, status, headers, MEDIA_TYPE)
 
 
@@ -97,6 +104,8 @@ def install(app: FastAPI) -> None:
     async def _http(_request: Request, error: HTTPException) -> JSONResponse:
         title = http.HTTPStatus(error.status_code).phrase
         detail = error.detail if error.detail != title else ""
+        if isinstance(error.__cause__, RecursionError):
+            detail = "the body is nested too deeply"
         return problem_response(error.status_code, title, detail, headers=error.headers)
 
     @app.exception_handler(RequestValidationError)
@@ -111,8 +120,3 @@ def install(app: FastAPI) -> None:
     async def _database(_request: Request, error: OperationalError) -> JSONResponse:
         log.warning("database unavailable", error=str(error.orig))
         return problem_response(503, "Database unavailable", "try again in a moment", headers={"Retry-After": "2"})
-
-    @app.exception_handler(Exception)
-    async def _unexpected(request: Request, error: Exception) -> JSONResponse:
-        log.error("request failed", path=request.url.path, exc_info=error)
-        return problem_response(500, "Internal error", "the server's log has the details")

@@ -97,6 +97,7 @@ DECISIONS: Mapping[Route, Need] = {
     ("POST", "/api/v1/revisions/{number}/plan"): CHANGE,
     ("POST", "/api/v1/revisions/{number}/rollback"): CHANGE,
     **dict(_of_objects()),
+    ("GET", "/api/v1/events"): READ,
     ("GET", "/api/v1/workloads"): READ,
     ("GET", _WORKLOAD): READ_WORKLOAD,
     ("GET", f"{_WORKLOAD}/explanation"): READ_WORKLOAD,

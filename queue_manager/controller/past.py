@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from queue_manager.cluster.clock import Clock
 from queue_manager.config.compiled import Settings
+from queue_manager.store.requests import RequestStore
 from queue_manager.store.store import Store
 
 log = structlog.get_logger(__name__)
@@ -27,6 +28,7 @@ class Past:
 
     def __init__(self, store: Store, clock: Clock, settings: Callable[[], Settings]) -> None:
         self._store = store
+        self._requests = RequestStore(store.engine)
         self._clock = clock
         self._settings = settings
 
@@ -54,6 +56,14 @@ class Past:
             return
         if kept.dropped:
             log.info("history forgotten", partitions=kept.dropped)
+
+    async def purge(self) -> None:
+        """Forgets events and answers of the API that are kept no longer."""
+        now = self._clock.now()
+        try:
+            await asyncio.to_thread(self._requests.purge, _before(now, self._settings().keep_events), now)
+        except SQLAlchemyError as error:
+            log.warning("old events not forgotten", error=str(error))
 
 
 def _before(now: datetime, microseconds: int) -> datetime:

@@ -15,6 +15,7 @@ from queue_manager.store.store import Store
 SWEEP_MINUTES = 5
 NODES_SECONDS = 5
 MOVE_MINUTES = 1
+PURGE_MINUTES = 5
 
 
 async def timed_jobs(term: Term, store: Store, in_thread: InThread, clock: Clock) -> None:
@@ -24,6 +25,7 @@ async def timed_jobs(term: Term, store: Store, in_thread: InThread, clock: Clock
     scheduler.add_job(term.inbox.sweep, "interval", minutes=SWEEP_MINUTES, id="sweep")
     scheduler.add_job(term.stored_nodes.save, "interval", seconds=NODES_SECONDS, id="nodes")
     scheduler.add_job(past.move, "interval", minutes=MOVE_MINUTES, id="history")
+    scheduler.add_job(past.purge, "interval", minutes=PURGE_MINUTES, id="events")
     scheduler.add_job(past.keep, "cron", minute=17, id="retention")
     scheduler.start()
     try:

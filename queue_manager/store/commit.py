@@ -11,9 +11,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
-from queue_manager.store import codec, configurations, history, instructions, leases
+from queue_manager.store import codec, configurations, events, history, instructions, leases
 from queue_manager.store.notify import CHANGED, notify
 from queue_manager.store.records import CHARGED, ENDED, Change, Committed, OutboxEntry, WorkloadRow
 from queue_manager.store.rowset import Rowset
@@ -114,7 +114,11 @@ _LEDGER = Rowset(
 _EXPLANATION = Rowset({"workload_uid": "text", "body": "jsonb"})
 _OUTBOX = Rowset({"workload_uid": "text", "action": "text", "payload": "jsonb", "not_before": "timestamptz"})
 
-_LOCK = text("SELECT uid, version FROM workloads WHERE uid = ANY(:uids) ORDER BY uid FOR NO KEY UPDATE")
+_SHOWN = ("state", "reason", "queue", "priority", "attempt", "after_drain")
+"""What an event is made for when it changes; the words of a message change with every quota."""
+_LOCK = text(
+    f"SELECT uid, version, {', '.join(_SHOWN)} FROM workloads WHERE uid = ANY(:uids) ORDER BY uid FOR NO KEY UPDATE"
+)
 _INSERT = text(
     f"INSERT INTO workloads ({_WORKLOAD.names()}) SELECT {_WORKLOAD.names('r.')} FROM {_WORKLOAD.source} ORDER BY uid "
     "ON CONFLICT (uid) DO NOTHING"
@@ -175,8 +179,8 @@ def commit(
     leases.fence(connection, epoch)
     if revision is not None:
         configurations.fence(connection, revision)
-    stored, past = _lock(connection, changes)
-    won = _winners(changes, {**past, **stored})
+    before, past = _lock(connection, changes)
+    won = _winners(changes, {**past, **{uid: row.version for uid, row in before.items()}})
     history.bring_back(connection, [change.row.uid for change in won if change.row.uid in past])
     if won:
         _write_workloads(connection, now, won)
@@ -187,6 +191,7 @@ def commit(
         _write_refusals(connection, now, won)
     outbox = _write_outbox(connection, now, won)
     if won:
+        events.write(connection, now, _events(won, before))
         notify(connection, CHANGED)
     winners = {change.row.uid: change.row.version + 1 for change in won}
     lost = frozenset(change.row.uid for change in changes if change.row.uid not in winners)
@@ -213,13 +218,38 @@ def _open_attempt(row: WorkloadRow) -> int | None:
     return row.admission.attempt if row.admission is not None and row.admission.ended_at is None else None
 
 
-def _lock(connection: Connection, changes: Sequence[Change]) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Versions of the rows that are changed or read, which nobody else changes from now on: of those among the live
-    ones, and of those in the history. Who moves one there has its lock, so it is found after that in the history."""
+def _events(won: Sequence[Change], before: Mapping[str, Row[Any]]) -> list[tuple[str, str, Mapping[str, Any]]]:
+    """An event for each workload of which more has changed than words."""
+    found: list[tuple[str, str, Mapping[str, Any]]] = []
+    for change in won:
+        row, old = change.row, before.get(change.row.uid)
+        if old is not None and all(getattr(old, name) == getattr(row, name) for name in _SHOWN):
+            continue
+        body = {
+            "namespace": row.namespace,
+            "name": row.name,
+            "kind": row.kind,
+            "uid": row.uid,
+            "queue": row.queue,
+            "user": row.user,
+            "priority": row.priority,
+            "state": row.state,
+            "before": old.state if old is not None else None,
+            "reason": row.reason,
+            "attempt": row.attempt,
+            "version": row.version + 1,
+        }
+        found.append((events.WORKLOAD, row.queue, body))
+    return found
+
+
+def _lock(connection: Connection, changes: Sequence[Change]) -> tuple[Mapping[str, Row[Any]], Mapping[str, int]]:
+    """The rows that are changed or read, which nobody else changes from now on: those among the live ones, and the
+    versions of those in the history. Who moves one there has its lock, so it is found after that in the history."""
     uids = {change.row.uid for change in changes} | {uid for change in changes for uid, _ in change.reads}
     if not uids:
         return {}, {}
-    stored = {row.uid: row.version for row in connection.execute(_LOCK, {"uids": sorted(uids)})}
+    stored = {row.uid: row for row in connection.execute(_LOCK, {"uids": sorted(uids)})}
     return stored, history.lock_versions(connection, sorted(uids - stored.keys()))
 
 

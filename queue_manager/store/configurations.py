@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from queue_manager.store import allowances, audits, codec
+from queue_manager.store import allowances, audits, codec, events
 from queue_manager.store.allowances import Allowance
 from queue_manager.store.notify import CONFIGURATION, notify
 from queue_manager.store.records import ConfigObject, Revision, StaleConfiguration
@@ -18,6 +18,9 @@ Key = tuple[str, str, str]
 """(kind, namespace, name) of a configuration object."""
 
 _LOCK = 0x716D636667  # "qmcfg": commits that depend on the configuration share it, an apply has it alone
+
+CHANGES_TOLD = 100
+"""Objects that an event of a revision names at most; the revision has all."""
 
 _OBJECT = Rowset(
     {
@@ -140,6 +143,9 @@ def apply(
     )
     if allowed is not None:
         allowances.replace_all(connection, allowed)
+    changed = [{name: entry[name] for name in ("kind", "namespace", "name")} for entry in diff[:CHANGES_TOLD]]
+    body = {"revision": made.number, "author": author, "reason": reason, "changes": changed, "count": len(diff)}
+    events.write(connection, now, [(events.CONFIGURATION, "", body)])
     notify(connection, CONFIGURATION)
     return made
 

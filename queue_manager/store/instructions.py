@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from queue_manager.store import audits, codec
+from queue_manager.store import audits, codec, events
 from queue_manager.store.notify import INSTRUCTIONS, notify
 from queue_manager.store.records import Instruction, State, Wish, WorkloadRow
 
@@ -33,7 +33,7 @@ _REFUSAL = text(
     "SELECT reason FROM audit WHERE object = :object AND action = :action "
     "AND after = jsonb_build_object('instruction', CAST(:id AS bigint)) ORDER BY id DESC LIMIT 1"
 )
-_STATE = text("SELECT state, namespace, name, kind, queue, priority_class FROM workloads WHERE uid = :uid")
+_STATE = text('SELECT state, namespace, name, kind, queue, priority_class, "user" FROM workloads WHERE uid = :uid')
 
 
 def add(
@@ -72,6 +72,9 @@ def add(
         now=now,
         address=address,
     )
+    told = {"action": wish.value, "who": who, "reason": reason, "arguments": dict(arguments), "user": found.user}
+    where = {"namespace": found.namespace, "name": found.name, "kind": found.kind, "uid": uid, "queue": found.queue}
+    events.write(connection, now, [(events.ACTION, found.queue, {**where, **told, "state": found.state})])
     notify(connection, INSTRUCTIONS)
     return id_
 

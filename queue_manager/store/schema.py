@@ -376,6 +376,33 @@ instructions = Table(
     comment="What people ask of workloads and the leader has yet to carry out; done rows are deleted",
 )
 
+events = Table(
+    "events",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    _time("at"),
+    Column("type", Text, nullable=False),
+    _name("queue"),
+    _json("body"),
+    CheckConstraint("type IN ('workload', 'action', 'configuration')", name="type"),
+    Index(None, "at", "id"),
+    comment="What changed, for a day or so; written last in the transaction of the change, in the order of the commits",
+)
+
+replays = Table(
+    "replays",
+    metadata,
+    _name("who", primary_key=True),
+    _name("key", primary_key=True),
+    Column("hash", LargeBinary, nullable=False),
+    _time("begun_at"),
+    Column("status", Integer),
+    _text("media_type"),
+    Column("body", LargeBinary),
+    Index(None, "begun_at"),
+    comment="Requests with an Idempotency-Key, for a day: what was asked, and the answer once there is one",
+)
+
 leases = Table(
     "leases",
     metadata,

@@ -1,0 +1,1 @@
+"""The stream of changes: `/api/v1/events`."""

@@ -1,0 +1,120 @@
+"""Server-sent events over a hub: places, filters, heartbeats, and clients that don't read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from queue_manager.store.events import CONFIGURATION, Event
+
+from ..problems import problem_response
+from .hub import Hub
+
+HEARTBEAT = 15.0
+"""Seconds without an event after which a comment is sent, which keeps proxies from closing the connection."""
+PATIENCE = 30.0
+"""Seconds that a client may take for what it was sent; it can come back and read on."""
+LONGEST = 3600.0
+"""Seconds after which a stream ends: whoever reads on has to prove again who they are."""
+STREAMS = 500
+"""Streams of one process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events a stream has. `queues` are asked for anew when the configuration has changed; None: all."""
+
+    types: frozenset[str]
+    queues: Callable[[], frozenset[str] | None]
+    fields: Mapping[str, frozenset[str]]
+
+    def chooses(self, event: Event, queues: frozenset[str] | None) -> bool:
+        """Whether an event is wanted."""
+        if self.types and event.type not in self.types:
+            return False
+        if event.type == CONFIGURATION:
+            return not self.fields
+        if queues is not None and event.queue not in queues:
+            return False
+        return all(event.body.get(name) in values for name, values in self.fields.items())
+
+
+class EventStream(Response):
+    """A response that goes on until the client leaves, does not read, or an hour is over."""
+
+    def __init__(self, hub: Hub, wanted: Wanted, after: int | None, heartbeat: float = HEARTBEAT) -> None:
+        super().__init__()
+        self._hub, self._wanted, self._after, self._heartbeat = hub, wanted, after, heartbeat
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._hub.streams >= STREAMS:
+            detail = f"{STREAMS} streams are open already"
+            refusal = problem_response(503, "Too many streams", detail, headers={"Retry-After": "10"})
+            await refusal(scope, receive, send)
+            return
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
+        try:
+            known = await self._hub.begin()
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            pushing = asyncio.create_task(self._push(self._texts(known.purged, known.last), send))
+            leaving = asyncio.create_task(_until_gone(receive))
+            try:
+                await asyncio.wait({pushing, leaving}, timeout=LONGEST, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (pushing, leaving):
+                    task.cancel()
+                await asyncio.gather(pushing, leaving, return_exceptions=True)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            await self._hub.end()
+
+    async def _push(self, texts: AsyncIterator[bytes], send: Send) -> None:
+        async for text in texts:
+            async with asyncio.timeout(PATIENCE):
+                await send({"type": "http.response.body", "body": text, "more_body": True})
+
+    async def _texts(self, purged: int, last: int) -> AsyncIterator[bytes]:
+        after = self._after
+        yield b"retry: 2000\n\n"
+        if after is not None and not purged <= after <= last:
+            yield _text("reset", last, {"reason": f"events after {after} are not there any more; read everything anew"})
+            after = last
+        elif after is None:
+            after = last
+            yield _text("ready", last, {})
+        queues = await run_in_threadpool(self._wanted.queues)
+        async for batch in self._hub.follow(after, self._heartbeat):
+            if not batch:
+                yield b": still here\n\n"
+                continue
+            found = []
+            for event in batch:
+                if event.type == CONFIGURATION:
+                    queues = await run_in_threadpool(self._wanted.queues)
+                if self._wanted.chooses(event, queues):
+                    found.append(_text(event.type, event.id, {"at": event.at, **_told(event, queues)}))
+            # The place of what was left out is told, too: who comes back does not go through it again.
+            yield b"".join(found) or f"id: {batch[-1].id}\n\n".encode()
+
+
+def _told(event: Event, queues: frozenset[str] | None) -> Mapping[str, Any]:
+    """What is told of an event; which objects a revision changed is not for who follows, or may see, some queues."""
+    if event.type == CONFIGURATION and queues is not None:
+        return {"revision": event.body["revision"]}
+    return event.body
+
+
+def _text(name: str, id: int, data: Mapping[str, Any]) -> bytes:
+    return f"event: {name}\nid: {id}\ndata: ".encode() + msgspec.json.encode(data) + b"\n\n"
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
