@@ -16,6 +16,7 @@ from queue_manager.store.requests import RequestStore
 from queue_manager.store.store import Store
 
 from . import problems
+from .audit.router import router as audit
 from .auth.authentication import Authenticate, Authentication
 from .auth.authorisation import authorise
 from .auth.decisions import needs_of
@@ -32,6 +33,7 @@ from .replays import ReplayedError, Replays, once
 from .requests import BodyLimit, RateLimit, RequestIds
 from .security import Guard, require_loopback
 from .stops.router import router as stops
+from .tokens.router import router as tokens
 from .usage.router import router as usage
 from .workloads.router import router as workloads
 
@@ -93,7 +95,7 @@ def create_app(
     app.add_middleware(RequestIds)
     v1 = APIRouter(prefix="/api/v1")
     # Usage first: its paths end in a word behind names that may contain slashes.
-    for router in (usage, stops, configuration, workloads, events):
+    for router in (usage, stops, configuration, workloads, events, tokens, audit):
         v1.include_router(router)
     app.include_router(v1)
     app.include_router(operations)

@@ -44,6 +44,7 @@ OPEN = Need(Where.OPEN)
 READ = Need(Where.ANYWHERE)
 READ_WORKLOAD = Need(Where.WORKLOAD)
 ACT_ON_WORKLOAD = Need(Where.WORKLOAD, Role.OPERATOR)
+ADMIN = Need(Where.ANYWHERE, Role.QUEUE_ADMIN)
 CHANGE = Need(Where.CHANGE, Role.QUEUE_ADMIN)
 
 _WORKLOAD = "/api/v1/workloads/{namespace}/{name}"
@@ -98,6 +99,12 @@ DECISIONS: Mapping[Route, Need] = {
     ("POST", "/api/v1/revisions/{number}/rollback"): CHANGE,
     **dict(_of_objects()),
     ("GET", "/api/v1/events"): READ,
+    ("GET", "/api/v1/tokens"): ADMIN,
+    ("POST", "/api/v1/tokens"): ADMIN,
+    ("GET", "/api/v1/tokens/{id}"): ADMIN,
+    ("DELETE", "/api/v1/tokens/{id}"): ADMIN,
+    ("GET", "/api/v1/audit"): Need(Where.WHOLE, Role.OPERATOR),
+    ("GET", "/api/v1/audit/export"): Need(Where.WHOLE, Role.OPERATOR),
     ("GET", "/api/v1/workloads"): READ,
     ("GET", _WORKLOAD): READ_WORKLOAD,
     ("GET", f"{_WORKLOAD}/explanation"): READ_WORKLOAD,

@@ -9,6 +9,7 @@ import typer
 from typer._completion_classes import completion_init
 
 from queue_manager.cli import (
+    access_commands,
     action_commands,
     completion_commands,
     configuration_commands,
@@ -19,6 +20,8 @@ from queue_manager.cli import (
 from queue_manager.cli.errors import CommandError
 from queue_manager.cli.options import (
     ApiOptions,
+    AuthMode,
+    AuthOptions,
     ClusterKind,
     ControllerOptions,
     ScenarioView,
@@ -28,11 +31,18 @@ from queue_manager.cli.options import (
 )
 from queue_manager.cli.output import Format
 from queue_manager.cli.parameters import (
+    AllowedHost,
+    Auth,
     Database,
     Host,
     Kubeconfig,
+    KubernetesAudience,
+    KubernetesAuth,
     Namespace,
+    OidcAudience,
+    OidcIssuer,
     Output,
+    ProtectMetrics,
 )
 
 app = typer.Typer(
@@ -61,12 +71,21 @@ def up(
     ] = "",
     database: Database = "",
     kubeconfig: Kubeconfig = "",
+    auth: Auth = AuthMode.AUTO,
+    allowed_host: AllowedHost = (),  # type: ignore[assignment]
+    oidc_issuer: OidcIssuer = "",
+    oidc_audience: OidcAudience = "",
+    kubernetes_auth: KubernetesAuth = False,
+    kubernetes_audience: KubernetesAudience = "",
+    protect_metrics: ProtectMetrics = False,
 ) -> None:
     """Run everything here, with API and web page."""
     from queue_manager.cli.up import run_up
 
-    _need_loopback(host)
-    run_up(UpOptions(cluster, host, port, data, demo, webhook_url, database, kubeconfig))
+    options = AuthOptions(
+        auth, tuple(allowed_host), oidc_issuer, oidc_audience, kubernetes_auth, kubernetes_audience, not protect_metrics
+    )
+    run_up(UpOptions(cluster, host, port, data, demo, webhook_url, database, kubeconfig, options))
 
 
 @app.command()
@@ -89,12 +108,23 @@ def api(
     database: Database = "",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8080,
     host: Host = "127.0.0.1",
+    kubeconfig: Kubeconfig = "",
+    auth: Auth = AuthMode.AUTO,
+    allowed_host: AllowedHost = (),  # type: ignore[assignment]
+    oidc_issuer: OidcIssuer = "",
+    oidc_audience: OidcAudience = "",
+    kubernetes_auth: KubernetesAuth = False,
+    kubernetes_audience: KubernetesAudience = "",
+    protect_metrics: ProtectMetrics = False,
 ) -> None:
     """Run the REST API and the web page."""
     from queue_manager.cli.serve import run_api
 
     _need(database, "--database", "QM_DATABASE")
-    run_api(ApiOptions(database, host, port))
+    options = AuthOptions(
+        auth, tuple(allowed_host), oidc_issuer, oidc_audience, kubernetes_auth, kubernetes_audience, not protect_metrics
+    )
+    run_api(ApiOptions(database, host, port, options, kubeconfig))
 
 
 @app.command()
@@ -137,6 +167,7 @@ configuration_commands.register(app)
 daily_commands.register(app)
 action_commands.register(app)
 stop_commands.register(app)
+access_commands.register(app)
 completion_commands.register(app)
 app.add_typer(profile_commands.app, name="profile")
 
@@ -162,15 +193,6 @@ def version() -> None:
     from importlib.metadata import version as of
 
     print(of("queue-manager"))
-
-
-def _need_loopback(host: str) -> None:
-    from api.security import require_loopback
-
-    try:
-        require_loopback(host)
-    except ValueError as error:
-        raise CommandError(str(error)) from None
 
 
 def _need(value: str, option: str, variable: str) -> None:

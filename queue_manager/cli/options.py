@@ -27,6 +27,27 @@ class Semantics(StrEnum):
     KUEUE = "kueue"
 
 
+class AuthMode(StrEnum):
+    """Whether requests to the API need a proof of who asks."""
+
+    AUTO = "auto"
+    REQUIRED = "required"
+    OPTIONAL = "optional"
+
+
+@dataclass(frozen=True, slots=True)
+class AuthOptions:
+    """How the API is authenticated. `auto` needs a proof where it does not listen on loopback, or for other hosts."""
+
+    mode: AuthMode = AuthMode.AUTO
+    hosts: tuple[str, ...] = ()
+    oidc_issuer: str = ""
+    oidc_audience: str = ""
+    kubernetes: bool = False
+    kubernetes_audience: str = ""
+    open_metrics: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class UpOptions:
     """`up`: all roles in one process tree. An empty `database` means the embedded one in `data`."""
@@ -39,6 +60,7 @@ class UpOptions:
     webhook_url: str = ""
     database: str = ""
     kubeconfig: str = ""
+    auth: AuthOptions = AuthOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +79,13 @@ class ControllerOptions:
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
-    """`api`: REST and the web page."""
+    """`api`: REST and the web page. `kubeconfig` is for asking whose Kubernetes' tokens are."""
 
     database: str = ""
     host: str = "127.0.0.1"
     port: int = 8080
+    auth: AuthOptions = AuthOptions()
+    kubeconfig: str = ""
 
 
 @dataclass(frozen=True, slots=True)

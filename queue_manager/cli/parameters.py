@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from queue_manager.cli.options import AuthMode
 from queue_manager.cli.output import Format
 
 Database = Annotated[
@@ -20,4 +21,29 @@ Namespace = Annotated[
 ]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Go on, and tell what changes.")]
 Why = Annotated[str, typer.Option(help="Why; its user is told, and the audit log keeps it.")]
-Host = Annotated[str, typer.Option(help="Address to listen on; loopback only while there is no authentication.")]
+Host = Annotated[str, typer.Option(help="Address to listen on; without authentication on loopback only.")]
+Auth = Annotated[
+    AuthMode,
+    typer.Option(envvar="QM_AUTH", help="Whether a proof of who asks is needed; auto: unless it listens on loopback."),
+]
+AllowedHost = Annotated[
+    list[str],
+    typer.Option(envvar="QM_ALLOWED_HOSTS", help="Host name that requests may be for; repeatable.", show_default=False),
+]
+OidcIssuer = Annotated[
+    str, typer.Option(envvar="QM_OIDC_ISSUER", help="OpenID Connect provider.", show_default=False, metavar="URL")
+]
+OidcAudience = Annotated[
+    str, typer.Option(envvar="QM_OIDC_AUDIENCE", help="Client id that its tokens are for.", show_default=False)
+]
+KubernetesAuth = Annotated[
+    bool,
+    typer.Option("--kubernetes-auth", envvar="QM_KUBERNETES_AUTH", help="Take Kubernetes' tokens too (TokenReview)."),
+]
+KubernetesAudience = Annotated[
+    str,
+    typer.Option(envvar="QM_KUBERNETES_AUDIENCE", help="Only those made for this audience.", show_default=False),
+]
+ProtectMetrics = Annotated[
+    bool, typer.Option("--protect-metrics", envvar="QM_PROTECT_METRICS", help="Metrics need a role, too.")
+]

@@ -63,7 +63,11 @@ def listen_on(host: str, port: int) -> socket.socket:
 
 async def serve_http(app: ASGIApp, listening: socket.socket) -> None:
     """Serves an application until cancelled, then finishes what it has begun (3 s at most), and its lifespan."""
-    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=3)
+    # Addresses in the audit log are the peer's, unless it is a proxy that the admin names.
+    proxies = os.environ.get("FORWARDED_ALLOW_IPS", "")
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, timeout_graceful_shutdown=3, proxy_headers=bool(proxies)
+    )
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:

@@ -19,7 +19,8 @@ from prometheus_client import CollectorRegistry
 from api.app import create_app
 from api.configuration.service import apply_text
 from api.context import Context
-from api.security import is_loopback, require_loopback
+from api.security import is_loopback
+from queue_manager.cli.authentication import authentication_of, first_token, is_required, words_on
 from queue_manager.cli.demo import DemoView, play
 from queue_manager.cli.errors import CommandError
 from queue_manager.cli.live import run_live
@@ -64,7 +65,7 @@ def run_up(options: UpOptions) -> None:
     data = Path(options.data or DATA).absolute()
     live = options.demo and sys.stdout.isatty()
     configure_logs(data / "queue-manager.log" if live else None)
-    require_loopback(options.host)
+    is_required(options.auth, options.host)
     try:
         data.mkdir(parents=True, exist_ok=True)
         listening = listen_on(options.host, options.port)
@@ -88,7 +89,11 @@ async def _up(options: UpOptions, store: Store, data: Path, listening: socket.so
     controller = Controller(store, cluster, holder=process_name(), clock=clock, random=random)
     registry = CollectorRegistry()
     registry.register(ControllerCollector(controller))
-    url = f"http://{options.host}:{listening.getsockname()[1]}"
+    url = f"http://{_shown_host(options.host)}:{listening.getsockname()[1]}"
+    # The API closes what it asks about tokens when it ends, so that is a connection of its own.
+    reviewer = simulated or (ApiServer(credentials) if options.auth.kubernetes else None)
+    authentication = authentication_of(options.auth, options.host, store, reviewer)
+    await asyncio.to_thread(first_token, store, url, required=authentication.required)
     try:
         async with asyncio.TaskGroup() as group:
             if simulated is not None:
@@ -105,13 +110,25 @@ async def _up(options: UpOptions, store: Store, data: Path, listening: socket.so
                     " (give --webhook-url when it can reach this machine)"
                 )
             group.create_task(controller.run())
-            app = create_app(store, registry=registry, not_ready=lambda: "" if controller.ready else "catching up")
+            app = create_app(
+                store,
+                authentication=authentication,
+                registry=registry,
+                not_ready=lambda: "" if controller.ready else "catching up",
+            )
             group.create_task(serve_http(app, listening))
-            log.info("serving", url=url, authentication="none yet, so on loopback only")
+            log.info("serving", url=url, authentication=words_on(authentication))
             if options.demo:
                 group.create_task(_show(DemoView(url)))
     finally:
         await cluster.close()
+
+
+def _shown_host(host: str) -> str:
+    """An address by which this machine reaches what listens on `host`."""
+    if host in ("0.0.0.0", "::", ""):
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
 
 
 def _prepare(cluster: SimulatedCluster, store: Store, *, demo: bool) -> None:

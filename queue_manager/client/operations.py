@@ -292,6 +292,48 @@ def delete_object(kind: str, name: str, *, if_match: str, namespace: str = "", r
     return send("DELETE", object_path(kind, name, namespace), None, {"reason": reason}, headers=headers)
 
 
+# ---- access
+
+
+def tokens(*, revoked: bool = False, limit: int = PAGE) -> Call[Page[types.Token]]:
+    """Tokens that the caller may revoke, newest first."""
+    return get(f"{V1}/tokens", {"revoked": revoked or "", "limit": limit})
+
+
+def token(id: int) -> Call[types.Token]:
+    """One token."""
+    return get(f"{V1}/tokens/{id}")
+
+
+def create_token(
+    name: str, scopes: Sequence[types.TokenScope], *, expires_in: int | str | None = None, reason: str = ""
+) -> Call[types.NewToken]:
+    """Makes a token; the answer is the only place where it stands."""
+    body = {"name": name, "scopes": list(scopes), "expiresIn": expires_in, "reason": reason}
+    return send("POST", f"{V1}/tokens", body)
+
+
+def revoke_token(id: int, *, reason: str = "") -> Call[None]:
+    """Ends a token at once."""
+    return send("DELETE", f"{V1}/tokens/{id}", None, {"reason": reason}, repeatable=True)
+
+
+def audit(
+    *, who: str = "", action: str = "", object: str = "", since: str = "", until: str = "", limit: int = PAGE
+) -> Call[Page[types.AuditLine]]:
+    """Lines of the audit log, newest first; `object` is the beginning of an object's name."""
+    query = {"who": who, "action": action, "object": object, "from": since, "to": until, "limit": limit}
+    return get(f"{V1}/audit", query)
+
+
+def export_audit(
+    *, format: str = "ndjson", who: str = "", action: str = "", object: str = "", since: str = "", until: str = ""
+) -> Call[str]:
+    """The same as a text of NDJSON or CSV, all of it."""
+    query = {"format": format, "who": who, "action": action, "object": object, "from": since, "to": until}
+    return get_text(f"{V1}/audit/export", query)
+
+
 class Operations:
     """The methods that both clients have. What they take and answer stands at the functions of this module."""
 
@@ -330,3 +372,9 @@ class Operations:
     put_object = Operation(put_object)
     patch_object = Operation(patch_object)
     delete_object = Operation(delete_object)
+    tokens = Listing(tokens)
+    token = Operation(token)
+    create_token = Operation(create_token)
+    revoke_token = Operation(revoke_token)
+    audit = Listing(audit)
+    export_audit = Operation(export_audit)

@@ -327,3 +327,45 @@ class Document(TypedDict):
     kind: str
     metadata: dict[str, Any]
     spec: dict[str, Any]
+
+
+class TokenScope(TypedDict):
+    """A role in the subtree of a queue or cohort; an empty node is the whole tree."""
+
+    role: str
+    node: str
+
+
+class Token(TypedDict):
+    """A token, without itself."""
+
+    id: int
+    name: str
+    scopes: list[TokenScope]
+    created: str
+    createdBy: str
+    expires: str | None
+    used: str | None
+    revoked: str | None
+    revokedBy: str
+
+
+class NewToken(Token):
+    """The only answer that holds the token itself."""
+
+    token: str
+
+
+class AuditLine(TypedDict):
+    """Who did what, when, from where and why."""
+
+    id: int
+    at: str
+    who: str
+    action: str
+    object: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    source: str
+    address: str
+    reason: str

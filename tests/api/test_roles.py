@@ -34,7 +34,7 @@ def binding(name: str, node: str) -> dict[str, Any]:
 def url(path: str, need: Need, place: str) -> str:
     """The URL of a route for something in a subtree."""
     here = PLACES[place]
-    values = {"number": "1", "check": "none", "namespace": here["namespace"]}
+    values = {"number": "1", "id": "999", "check": "none", "namespace": here["namespace"]}
     if need.where is Where.WORKLOAD:
         values["name"] = here["workload"]
     elif need.where is Where.COHORT or "cohorts" in path:
@@ -54,6 +54,8 @@ def body(method: str, path: str, place: str) -> dict[str, Any]:
     here = PLACES[place]
     if method == "POST" and "/workloads/" in path:
         return {"json": {"reason": "because", **EXTRA.get(path.rpartition("/")[2], {})}}
+    if (method, path) == ("POST", "/api/v1/tokens"):
+        return {"json": {"name": "made", "scopes": [{"role": "viewer", "node": here["cohort"]}]}}
     if path.endswith("/stop"):
         return {"json": {"reason": "because", "policy": "Hold"}}
     if path.endswith("/checks/{check}"):
@@ -138,6 +140,8 @@ def refused_by(role: str, route: tuple[str, str], place: str) -> bool:
         if path.startswith("/api/v1/config"):
             return place == FOREIGN
         return place == FOREIGN or not any(part in path for part in OF_TREE)
+    if need.where is Where.ANYWHERE:
+        return route == ("POST", "/api/v1/tokens") and place == FOREIGN
     return place == FOREIGN and need.role > Role.VIEWER
 
 

@@ -55,6 +55,10 @@ GIVEN: dict[str, Any] = {
     "document": {"apiVersion": "v1", "kind": "Queue", "metadata": {"name": "n"}, "spec": {}},
     "requeue_after": 5,
     "force": True,
+    "id": 1,
+    "scopes": [],
+    "expires_in": 5,
+    "revoked": True,
 }
 """Values of parameters that are no plain text."""
 

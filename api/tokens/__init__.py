@@ -1,0 +1,1 @@
+"""API tokens: made, listed and revoked."""

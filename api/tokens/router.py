@@ -1,0 +1,47 @@
+"""`/api/v1/tokens`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+
+from ..context import Ctx
+from ..paging import Cursor, Limit, Page
+from . import service
+from .schemas import NewToken, Token, TokenRequest
+
+router = APIRouter(prefix="/tokens", tags=["tokens"])
+
+NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "There is none"}}
+Id = Annotated[int, Path(ge=1, le=2**62)]
+Why = Annotated[str, Query(max_length=2000, description="Why, for the audit log")]
+
+
+@router.get("")
+def list_tokens(
+    context: Ctx,
+    cursor: Cursor = "",
+    limit: Limit = 100,
+    revoked: Annotated[bool, Query(description="Also those that are revoked")] = False,
+) -> Page[Token]:
+    """Tokens that you may revoke, newest first."""
+    return service.list_tokens(context, cursor, limit, revoked)
+
+
+@router.post("", status_code=201, responses={409: {"description": "The name is taken"}})
+def create_token(context: Ctx, request: TokenRequest) -> NewToken:
+    """Makes a token; this answer is the only place where it stands."""
+    return service.create(context, request)
+
+
+@router.get("/{id}", responses=NOT_FOUND)
+def get_token(context: Ctx, id: Id) -> Token:
+    """One token."""
+    return service.get(context, id)
+
+
+@router.delete("/{id}", status_code=204, responses=NOT_FOUND)
+def revoke_token(context: Ctx, id: Id, reason: Why = "") -> None:
+    """Ends a token at once."""
+    service.revoke(context, id, reason)

@@ -1,0 +1,93 @@
+"""The commands `tokens` and `audit`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from queue_manager.cli.commanding import command
+from queue_manager.cli.output import Format
+from queue_manager.cli.parameters import Output
+
+if TYPE_CHECKING:
+    from queue_manager.cli.client import Client
+
+
+class AuditFile(StrEnum):
+    """Forms of an export."""
+
+    NDJSON = "ndjson"
+    CSV = "csv"
+
+
+Reason = Annotated[str, typer.Option(help="Why, for the audit log.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    tokens = typer.Typer(help="API tokens: made, listed, revoked.", no_args_is_help=True)
+    command(tokens, "list")(tokens_list)
+    command(tokens, "create")(tokens_create)
+    command(tokens, "revoke")(tokens_revoke)
+    app.add_typer(tokens, name="tokens")
+    command(app)(audit)
+
+
+def tokens_list(
+    client: Client,
+    revoked: Annotated[bool, typer.Option("--revoked", help="Also those that are revoked.")] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """List tokens: what they may do, until when, and when they were used last."""
+    from queue_manager.cli.access import list_tokens
+
+    list_tokens(client, revoked, output)
+
+
+def tokens_create(
+    client: Client,
+    name: Name,
+    role: Annotated[
+        list[str],
+        typer.Option(help="ROLE or ROLE=NODE: viewer, operator, queue-admin, platform-admin; repeatable."),
+    ],
+    expires: Annotated[str, typer.Option(help="After how long, such as 90d; else never.", show_default=False)] = "",
+    reason: Reason = "",
+    output: Output = Format.TABLE,
+) -> None:
+    """Make a token and print it: it is shown this once."""
+    from queue_manager.cli.access import create_token
+
+    create_token(client, name, role, expires, reason, output)
+
+
+def tokens_revoke(client: Client, name: Name, reason: Reason = "") -> None:
+    """End a token at once."""
+    from queue_manager.cli.access import revoke_token
+
+    revoke_token(client, name, reason)
+
+
+def audit(
+    client: Client,
+    who: Annotated[str, typer.Option(help="Who did it.", show_default=False)] = "",
+    action: Annotated[str, typer.Option(help="hold, configuration.change ...", show_default=False)] = "",
+    object: Annotated[
+        str, typer.Option(help="Beginning of an object's name: workload/team/, Queue/nlp ...", show_default=False)
+    ] = "",
+    since: Annotated[str, typer.Option("--from", help="Not before; RFC 3339.", show_default=False)] = "",
+    until: Annotated[str, typer.Option("--to", help="Before; RFC 3339.", show_default=False)] = "",
+    limit: Annotated[int, typer.Option(min=0, help="At most so many; 0 for all.")] = 100,
+    export: Annotated[
+        AuditFile | None, typer.Option(help="Print all of it as a file of this form.", show_default=False)
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Search the audit log: who did what, when, from where and why."""
+    from queue_manager.cli.access import show_audit
+
+    query = {"who": who, "action": action, "object": object, "since": since, "until": until}
+    show_audit(client, query, limit, export.value if export else "", output)
