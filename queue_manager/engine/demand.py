@@ -17,7 +17,8 @@ class Demand:
     lets them use. `flavor` is the one with the topology.
 
     For `replica_size`, `distinct`, `exclusive`, `pod_priority` and `rules` see `PodSet`; domains that are `spared` are
-    the replica's own, though taken. `balanced` is the level whose domains take equal parts, "" for none.
+    the replica's own, though taken. `balanced` is the level whose domains take equal parts, "" for none. `beside` are
+    the pods of the same pod set that run already, by node, where these grow.
     """
 
     index: int
@@ -36,6 +37,7 @@ class Demand:
     spared: frozenset[Alone] = frozenset()
     balanced: str = ""
     rules: PodRules = NO_RULES
+    beside: tuple[tuple[str, int], ...] = ()
 
     @property
     def in_replica(self) -> int:

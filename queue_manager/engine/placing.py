@@ -24,7 +24,9 @@ from queue_manager.engine.prepared import (
 )
 from queue_manager.engine.ranks import by_rank, is_pinned, shared_domain
 from queue_manager.engine.replicas import alone_in, own_levels
+from queue_manager.engine.resize import running_pods
 from queue_manager.engine.scopes import Misfit, Places, Scope
+from queue_manager.engine.slots import places_of
 from queue_manager.engine.state import State
 from queue_manager.engine.topology import Placement
 from queue_manager.engine.tree import EMPTY, NOW
@@ -117,6 +119,7 @@ def _demand(state: State, assignment: Assignment, index: int) -> Demand | Misfit
         demand_of(pod_set, index, assignment.counts[index], forest, pods, state.fleet.mask(pods)),
         flavor=next(flavor.name for flavor in flavors if flavor.topology in state.configuration.topologies),
         spared=_spared(state, ask),
+        beside=_beside(state, ask, pod_set),
         balanced=_balanced(forest, asked_around(ask, index)),
     )
 
@@ -126,6 +129,17 @@ def _spared(state: State, ask: Ask) -> frozenset[Alone]:
     owner = state.records.get(ask.workload.resizes)
     standing = None if owner is None else owner.standing[NOW]
     return frozenset() if standing is None else standing.alone
+
+
+def _beside(state: State, ask: Ask, pod_set: PodSetAsk) -> tuple[tuple[str, int], ...]:
+    """Where the pods are to which those of a growth are added: the rules of their template hold for all of them."""
+    owner = state.records.get(ask.workload.resizes)
+    if pod_set.rules == NO_RULES or owner is None or owner.admission is None:
+        return ()
+    specs = {one.name: one for one in owner.workload.pod_sets}
+    assigned = next(one for one in owner.admission.pod_sets if one.name == pod_set.name)
+    running = running_pods(specs.get(assigned.name), assigned)
+    return tuple(sorted(places_of(owner, assigned, running).items()))
 
 
 def _balanced(forest: Forest, requests: Sequence[TopologyRequest]) -> str:

@@ -19,6 +19,7 @@ from queue_manager.engine.exact import Exact
 from queue_manager.engine.fleet import Fleet, Forest, Ints
 from queue_manager.engine.picking import Descent, pick_first, pick_in, pick_ones, shortened
 from queue_manager.engine.pod_rules import Ruled, contradiction, says
+from queue_manager.engine.replacing_rules import Beside
 from queue_manager.engine.replicas import layers_for
 from queue_manager.engine.room import Gauge, Room
 from queue_manager.engine.scopes import Domain, Misfit, Places, Scope, no_level, run_of
@@ -212,6 +213,8 @@ class Placement:
             )
         if conflict:
             return Misfit(demand, request.level if request is not None else "", (), 0, demand.count, conflict)
+        if demand.beside:
+            return self._grown(demand, within)
         ruled = self._room.ruled(demand)
         if ruled is not None:
             return self._ruled(demand, ruled, run, depth, within, required)
@@ -293,6 +296,23 @@ class Placement:
         if found is None:
             return Misfit(demand, "", within.values if within else (), ruled.best(run, need), need)
         self._room.take(demand, found)
+        return None
+
+    def _grown(self, demand: Demand, within: Domain | None) -> Misfit | None:
+        """One pod after another beside those that run, as kube-scheduler would bind them by the rules of the pod
+        template."""
+        beside, counts, names = Beside(demand, self._room.fleet), self._room.free(demand).copy(), demand.forest.names
+        for node, pods in demand.beside:
+            beside.shift(node, pods)
+        values, found = within.values if within is not None else (), dict[int, int]()
+        for number in range(demand.count):
+            member = beside.member(counts, (), values)
+            if member is None:
+                return Misfit(demand, "", values, number, demand.count)
+            counts[member] -= 1
+            beside.shift(names[member], 1)
+            found[member] = found.get(member, 0) + 1
+        self._room.take(demand, sorted(found.items()))
         return None
 
     def _descend(self, demand: Demand, gauge: Gauge, runs: list[tuple[int, int]], depth: int) -> None:

@@ -16,9 +16,11 @@ from queue_manager.kinds.annotations import (
     KNOWN_LABELS,
     MAX_RUN_TIME,
     MIN_COUNT,
+    NO_SLICES,
     PARSERS,
     PODSET_GROUP,
     PODSET_GROUP_TOPOLOGY,
+    SLICE_TOPOLOGY,
     SPREAD_TOPOLOGY,
     TOPOLOGY_KEYS,
     BadValue,
@@ -160,6 +162,10 @@ def _check_elastic(obj: Object, *, template: bool) -> None:
         raise BadValue("belongs on the Job, not on its pod template")
     if MIN_COUNT in View(obj)["metadata"]["annotations"].mapping():
         raise BadValue("can't stand beside min-count: an elastic Job is admitted at the size it asks for")
+    job = View(obj)
+    for one in (job["metadata"], job.at("spec", "template", "metadata")):
+        if SLICE_TOPOLOGY in one["annotations"].mapping():
+            raise BadValue(f"can't stand beside slice-topology: {NO_SLICES}")
 
 
 def _hint(key: str, known: tuple[str, ...]) -> str:

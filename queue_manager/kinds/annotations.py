@@ -22,6 +22,8 @@ MIN_COUNT = PREFIX + "min-count"
 MAX_RUN_TIME = PREFIX + "max-run-time"
 DISRUPTION_MODE = PREFIX + "disruption-mode"
 ELASTIC = PREFIX + "elastic"
+NO_SLICES = "pods that come later could not complete a slice whose domain is full by then"
+"""Why an elastic Job has no slices."""
 CHECKPOINTED_AT = PREFIX + "checkpointed-at"
 T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -63,6 +63,9 @@ class JobKind(Suspending):
         found = pod_rules(template["spec"], namespace, POD_SET, PodLabels.of_job(template, name))
         pod_set = replace(pod_set, min_count=min_count, elastic=elastic, rules=found.rules)
         pod_set = with_wishes(pod_set, 0, wishes, template["metadata"])
+        if elastic and any(request is not None and request.slices for request in (wishes.topology, pod_set.topology)):
+            field = original["metadata"]["annotations"][keys.ELASTIC].path
+            raise Unresolvable(CONFLICT, field, f"can't stand beside slices: {keys.NO_SLICES}")
         group = Grouping(POD_SET, (POD_SET,), terms, pod_set.count)
         minimum = group.minimum if scheduling.given else None
         return Resolved(

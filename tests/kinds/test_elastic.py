@@ -11,7 +11,7 @@ from queue_manager.engine.workload import PodSet
 from queue_manager.kinds.annotation_faults import Severity, validate
 from queue_manager.kinds.batch_job import POD_SET, JobKind
 from queue_manager.kinds.gates import GATE, INDEX_LABEL, is_held_back, let_through, next_ones, release
-from queue_manager.kinds.kind import Done, PodPlacement
+from queue_manager.kinds.kind import Done, PodPlacement, Unresolvable
 from tests.kinds.world import NAMESPACE, World, container, job, job_set, owned, pod_template, replicated_job
 
 KIND = JobKind()
@@ -122,6 +122,18 @@ def test_a_mistake_is_refused(annotations: dict[str, str], says: str) -> None:
     assert finding.severity is Severity.ERROR
     assert says in finding.message
     assert finding.field == "metadata.annotations[queue-manager.io/elastic]"
+
+
+@pytest.mark.parametrize("where", ["job", "template"])
+def test_slices_are_refused(where: str) -> None:
+    slices = {"queue-manager.io/slice-topology": "rack", "queue-manager.io/slice-size": "2"}
+    own = {**ELASTIC["annotations"], **(slices if where == "job" else {})}
+    template = pod_template(container("a"), metadata={"annotations": slices if where == "template" else {}})
+    world = World(job(template, metadata={"annotations": own}))
+    [finding] = validate(the_job(world))
+    assert "can't stand beside slice-topology" in finding.message
+    with pytest.raises(Unresolvable, match="can't stand beside slices"):
+        pod_set(world)
 
 
 def test_other_kinds_are_refused() -> None:
