@@ -9,12 +9,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from queue_manager.cluster.credentials import CredentialsError
-from queue_manager.cluster.port import ApiError, Cluster, Resource
+from queue_manager.cluster.port import TOKEN_REVIEWS, ApiError, Cluster
 
 from .authentication import RefusedError, UnavailableError
 from .identity import EVERYBODY, Identity, Source
 
-TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 KEPT = 10.0
 """Seconds that an answer counts: so long a token outlives its end at most."""
 MOST = 1000

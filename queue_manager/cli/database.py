@@ -11,21 +11,37 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from queue_manager.cli.errors import CommandError
 from queue_manager.cli.output import Format, print_data
+from queue_manager.cli.roles import migrate_database
 from queue_manager.config.human import clean
 from queue_manager.store import migrate
 from queue_manager.store.binaries import EmbeddedError
 from queue_manager.store.database import DEFAULT_FOLDER, EMBEDDED, Database, DatabaseError, open_database
 from queue_manager.store.embedded import holds_database
 from queue_manager.store.store import Store
+from queue_manager.store.tokens import Maker, NameTaken, Scope, new_secret
 
 WAIT = 10.0
 """Seconds to wait for a database that does not answer."""
 
 
-def upgrade(url: str) -> None:
-    """Migrates to the newest schema and says which it is."""
+def upgrade(url: str, admin: str = "") -> None:
+    """Migrates to the newest schema, as the role of `admin` if one is given, and says which it is."""
     with _opened(url) as database:
-        print(f"schema is at {migrate.upgrade(database.engine)}")
+        print(f"schema is at {migrate_database(database, admin)}")
+
+
+def admin_token(url: str, name: str) -> None:
+    """Makes a token of a platform admin and prints it."""
+    secret = new_secret()
+    maker = Maker("local", "database", reason="db admin-token")
+    with _opened(url) as database:
+        migrate.check(database.engine)
+        scopes = (Scope("platform-admin"),)
+        try:
+            Store(database.engine).access.create_token(secret, name, scopes, None, maker, datetime.now(UTC))
+        except NameTaken:
+            raise CommandError(f"there is a token {name!r} already", "choose another --name") from None
+    print(secret)
 
 
 def check(url: str, form: Format) -> None:

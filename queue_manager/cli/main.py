@@ -144,12 +144,32 @@ def webhook(
 
 
 @db.command("upgrade")
-def db_upgrade(database: Database = "") -> None:
+def db_upgrade(
+    database: Database = "",
+    admin: Annotated[
+        str,
+        typer.Option(
+            envvar="QM_DATABASE_ADMIN",
+            help="URL of the role that owns the tables, if that of --database is not to.",
+            show_default=False,
+            metavar="URL",
+        ),
+    ] = "",
+) -> None:
     """Bring the schema to this version."""
     from queue_manager.cli.database import upgrade
 
     _need(database, "--database", "QM_DATABASE")
-    upgrade(database)
+    upgrade(database, admin)
+
+
+@db.command("admin-token")
+def db_admin_token(database: Database = "", name: Annotated[str, typer.Option(help="Its name.")] = "rescue") -> None:
+    """Make an admin's API token by the database alone, for a server that nobody can log in to."""
+    from queue_manager.cli.database import admin_token
+
+    _need(database, "--database", "QM_DATABASE")
+    admin_token(database, name)
 
 
 @db.command("check")

@@ -13,7 +13,7 @@ from random import Random
 
 import structlog
 import uvicorn
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import ProgrammingError, SQLAlchemyError
 from starlette.types import ASGIApp
 
 from queue_manager.cli.errors import CommandError
@@ -25,7 +25,8 @@ from queue_manager.controller.view import WATCHED_BY_WEBHOOK, ClusterView
 from queue_manager.kinds.kind import Kind
 from queue_manager.kinds.registry import JOB_KINDS
 from queue_manager.store.binaries import EmbeddedError
-from queue_manager.store.database import DatabaseError, open_database
+from queue_manager.store.database import Database, DatabaseError, open_database
+from queue_manager.store.grants import upgrade_apart
 from queue_manager.store.listen import listen
 from queue_manager.store.migrate import upgrade
 from queue_manager.store.store import Store
@@ -101,8 +102,25 @@ def open_store(url: str) -> Iterator[Store]:
     except (DatabaseError, EmbeddedError) as error:
         raise CommandError(str(error)) from error
     with database:
-        upgrade(database.engine)
+        try:
+            migrate_database(database, os.environ.get("QM_DATABASE_ADMIN", ""))
+        except ProgrammingError as error:
+            reason = str(error.orig).splitlines()[0]
+            hint = "run `queue-manager db upgrade` as the tables' owner: QM_DATABASE_ADMIN"
+            raise CommandError(f"the schema can't be brought to this version: {reason}", hint) from error
+        except (DatabaseError, EmbeddedError) as error:
+            raise CommandError(str(error)) from error
         yield Store(database.engine)
+
+
+def migrate_database(database: Database, admin_url: str) -> str:
+    """Brings the schema to this version: as the role of `admin_url`, which then owns the tables, if there is one. The
+    schema's revision."""
+    if not admin_url:
+        return upgrade(database.engine)
+    role = database.engine.url.username or ""
+    with open_database(admin_url) as admin:
+        return upgrade_apart(admin.engine, role)
 
 
 async def until_signalled(work: Awaitable[None]) -> None:

@@ -53,6 +53,7 @@ WORKLOADS_ALPHA = WORKLOADS._replace(version="v1alpha2")
 POD_GROUPS_ALPHA = POD_GROUPS._replace(version="v1alpha2")
 """As Kubernetes 1.36 has them."""
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 MUTATING_WEBHOOKS = Resource(
     "admissionregistration.k8s.io",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
 
 from api.auth.authentication import RefusedError, UnavailableError
 from api.auth.kubernetes import KEPT, KubernetesVerifier
+from queue_manager.cluster.clock import SystemClock
 from queue_manager.cluster.credentials import Credentials
-from queue_manager.cluster.port import ApiError
+from queue_manager.cluster.port import ApiError, Resource
+from queue_manager.cluster.simulated import SimulatedCluster
 from queue_manager.cluster.transport import ApiServer
 from queue_manager.store.store import Store
 from tests.api.callers import bearer, document, server, settle
@@ -83,11 +86,19 @@ async def test_an_audience_is_asked_for_and_looked_at():
     assert (await KubernetesVerifier(reviews, "queue-manager").verify("good")).name == ROBOT  # type: ignore[arg-type]
 
 
+async def test_the_simulated_api_server_is_asked_like_a_real_one():
+    simulated = SimulatedCluster(SystemClock(), Random(1))
+    simulated.state.accounts["good"] = (ROBOT, ("system:serviceaccounts",))
+    verifier = KubernetesVerifier(simulated, "queue-manager")
+    identity = await verifier.verify("good")
+    assert (identity.name, "system:serviceaccounts" in identity.groups) == (ROBOT, True)
+    with pytest.raises(RefusedError, match="does not know it"):
+        await verifier.verify("bad")
+
+
 @pytest.mark.cluster
 async def test_a_real_api_server_knows_its_service_accounts(cluster: ControlPlane):
     access = ApiServer(Credentials.kubeconfig(str(cluster.kubeconfig)))
-    from queue_manager.cluster.port import Resource
-
     accounts = Resource("", "v1", "serviceaccounts", "ServiceAccount")
     await access.create(accounts, "default", {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "r"}})
     requests = Resource("", "v1", "serviceaccounts/r/token", "TokenRequest")

@@ -24,6 +24,7 @@ from queue_manager.cluster.port import (
     RESOURCE_CLAIMS,
     RUNTIME_CLASSES,
     SECRETS,
+    TOKEN_REVIEWS,
     VALIDATING_WEBHOOKS,
     ApiError,
     EventType,
@@ -44,6 +45,7 @@ from queue_manager.cluster.simulated.patches import json_patched, merge_patched,
 from queue_manager.cluster.simulated.rules import CORE_RULES, Rules
 from queue_manager.cluster.simulated.selectors import matcher
 from queue_manager.cluster.simulated.storage import Change, Storage
+from queue_manager.cluster.simulated.token_reviews import reviewed
 
 BUILT_IN = frozenset(
     (
@@ -65,12 +67,13 @@ _PROTECTED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestam
 
 
 class ApiState:
-    """All objects and the rules for them."""
+    """All objects and the rules for them. `accounts` are users and groups of the tokens that it knows."""
 
     def __init__(self, clock: Clock, random: Random, history: int = 10_000) -> None:
         self.storage = Storage(history)
         self.mutators: list[Mutator] = []
         self.validators: list[Validator] = []
+        self.accounts: dict[str, tuple[str, tuple[str, ...]]] = {}
         self._clock = clock
         self._random = random
         self._owners: dict[str, Owners] = {}
@@ -138,6 +141,8 @@ class ApiState:
         groups: tuple[str, ...] = (),
     ) -> Object:
         """Stores a new object."""
+        if resource == TOKEN_REVIEWS:
+            return reviewed(body, self.accounts)
         self._require_served(resource)
         new = self._new_object(resource, namespace, body)
         name = new["metadata"]["name"]
