@@ -10,7 +10,18 @@ from sqlalchemy import text
 
 from queue_manager.store import migrate
 from queue_manager.store.database import make_engine
-from queue_manager.store.records import Change, Check, CheckState, Instruction, StaleEpoch, State, Wish
+from queue_manager.store.records import (
+    Action,
+    Change,
+    Check,
+    CheckState,
+    Instruction,
+    OutboxEntry,
+    Relabel,
+    StaleEpoch,
+    State,
+    Wish,
+)
 from queue_manager.store.store import Store
 from tests.store.builders import NOW, add, admit, admitted, lead, reserved, workload
 
@@ -128,3 +139,41 @@ def test_the_lifecycle_columns_come_and_go_on_data(empty_database_url: str) -> N
     assert store.pending_instructions() == []
     assert store.check(NOW) == []
     engine.dispose()
+
+
+def test_what_actions_need_comes_and_goes_on_data(empty_database_url: str) -> None:
+    engine = make_engine(empty_database_url)
+    head = migrate.upgrade(engine)
+    store = Store(engine)
+    epoch = lead(store)
+    relabels = (Relabel("queue-manager.io/queue", "", "other"),)
+    [row] = add(store, epoch, workload(relabels=relabels))
+    assert store.get_workloads(["uid-1"])[0].relabels == relabels
+    for wish in (Wish.HOLD, Wish.MOVE, Wish.REPRIORITISE, Wish.EVICT):
+        ask(store, wish=wish)
+    outbox = tuple(OutboxEntry(uid="uid-1", action=action) for action in (Action.RELABEL, Action.SYNC))
+    store.commit(epoch, None, NOW, [Change(row=row, outbox=outbox)])
+    migrate.downgrade(engine, "0006")
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT wish FROM instructions")).scalars().all() == ["hold"]
+        assert connection.execute(text("SELECT action FROM outbox")).scalars().all() == ["sync"]
+    assert migrate.upgrade(engine) == head
+    assert store.get_workloads(["uid-1"])[0].relabels == ()
+    assert store.check(NOW) == []
+    engine.dispose()
+
+
+def test_a_refusal_is_noted_with_the_commit_that_is_done_with_it(store: Store) -> None:
+    epoch = lead(store)
+    [row] = add(store, epoch, workload())
+    first, second = ask(store, wish=Wish.MOVE, queue="a"), ask(store, wish=Wish.MOVE, queue="b")
+    assert first is not None
+    assert second is not None
+    refused = Change(row=row, instructions=(first,), refusals=((first, "queue a is full"),))
+    lost = replace(refused, row=replace(row, version=99))
+    assert store.commit(epoch, None, NOW, [lost]).lost == {"uid-1"}
+    assert store.refusal_of("workload/team/job-uid-1", first) == ""
+    store.commit(epoch, None, NOW, [refused])
+    assert store.refusal_of("workload/team/job-uid-1", first) == "queue a is full"
+    assert store.refusal_of("workload/team/job-uid-1", second) == ""
+    assert [each.id for each in store.pending_instructions()] == [second]
