@@ -17,7 +17,7 @@ from sqlalchemy.exc import ProgrammingError, SQLAlchemyError
 from starlette.types import ASGIApp
 
 from queue_manager.cli.errors import CommandError
-from queue_manager.cluster.clock import SystemClock
+from queue_manager.cluster.clock import Backoff, SystemClock
 from queue_manager.cluster.credentials import Credentials, CredentialsError
 from queue_manager.cluster.port import Cluster
 from queue_manager.config.compiled import Compiled, compile_objects
@@ -151,11 +151,21 @@ class ConfigurationWatch:
         self._begun = 0
 
     async def run(self) -> None:
-        """Follows changes until cancelled."""
-        await self._look()
+        """Follows changes until cancelled; a database that is away is waited for."""
+        await self._look_until_read()
         async for channel in listen(self._store):
             if channel == "queue_manager_configuration":
-                await self._look()
+                await self._look_until_read()
+
+    async def _look_until_read(self) -> None:
+        backoff = Backoff(Random())
+        while True:
+            try:
+                return await self._look()
+            except SQLAlchemyError as error:
+                pause = backoff.next()
+                log.warning("configuration not read", error=str(error), retry_seconds=round(pause, 1))
+                await asyncio.sleep(pause)
 
     async def _look(self) -> None:
         """Knows afterwards what was in force when it was called. One reads for all who wait: a look that begins after

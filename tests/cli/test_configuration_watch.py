@@ -6,6 +6,8 @@ import asyncio
 import threading
 from datetime import UTC, datetime
 
+from sqlalchemy.exc import OperationalError
+
 from api.configuration.service import apply_text
 from api.context import Context
 from queue_manager.cli.roles import ConfigurationWatch
@@ -38,6 +40,34 @@ class CountingStore(Store):
     def load_configuration(self) -> tuple[int, list[ConfigObject]]:
         self.loaded += 1
         return super().load_configuration()
+
+
+class AwayStore(Store):
+    """A database that is away at the first question."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store.engine)
+        self.failed = False
+        self.read = threading.Event()
+
+    def load_configuration(self) -> tuple[int, list[ConfigObject]]:
+        if not self.failed:
+            self.failed = True
+            raise OperationalError("SELECT", {}, Exception("the database is away"))
+        self.read.set()
+        return super().load_configuration()
+
+
+async def test_a_database_that_is_away_is_waited_for(store: Store) -> None:
+    away = AwayStore(store)
+    watch = ConfigurationWatch(away)
+    following = asyncio.create_task(watch.run())
+    assert await asyncio.to_thread(away.read.wait, 30)
+    await watch.catch_up()
+    assert watch.catalogue() is not None
+    assert not following.done()
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
 
 
 async def test_a_revision_that_no_notification_has_told_of_is_known_after_a_look(store: Store) -> None:
