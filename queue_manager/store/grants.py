@@ -23,6 +23,9 @@ _FUNCTIONS = text(
     "AND p.proowner <> (SELECT oid FROM pg_roles WHERE rolname = current_user) ORDER BY 1"
 )
 
+_SERVICES = text("SELECT oid::regprocedure::text FROM pg_proc WHERE proname = ANY('{history_keep}') ORDER BY 1")
+"""What the run-time role asks the owner to do: make and drop partitions, by the owner's rules."""
+
 
 def upgrade_apart(admin: Engine, role: str) -> str:
     """Migrates as the owner and gives the run-time role what it works with, and no more; the schema's revision.
@@ -76,3 +79,5 @@ def _grant(connection: Connection, role: str) -> None:
         *(f"REVOKE {rights} ON {table} FROM {role}" for table, rights in APPEND_ONLY.items()),
     ):
         connection.execute(text(statement))
+    for signature in connection.execute(_SERVICES).scalars().all():
+        connection.execute(text(f"GRANT EXECUTE ON FUNCTION {signature} TO {role}"))
