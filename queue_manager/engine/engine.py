@@ -21,7 +21,14 @@ from queue_manager.engine.records import Phase, Record
 from queue_manager.engine.replacing import replaced
 from queue_manager.engine.replay import play_pass
 from queue_manager.engine.resize import growth_uid
-from queue_manager.engine.restore import charge_with, count_again, settle_places, shrunk_admission, stub
+from queue_manager.engine.restore import (
+    charge_with,
+    count_again,
+    count_domains_again,
+    settle_places,
+    shrunk_admission,
+    stub,
+)
 from queue_manager.engine.state import State
 from queue_manager.engine.told import Told
 from queue_manager.engine.tree import NOW
@@ -66,8 +73,11 @@ class Engine:
     @_changes
     def upsert_node(self, node: Node) -> None:
         """Adds a node or replaces what is known of it."""
+        before = self._state.fleet.nodes.get(node.name)
         if self._state.fleet.upsert(node):
             self._state.nodes_changed = True
+            if before is not None and before.labels != node.labels:
+                count_domains_again(self._state, node.name)
             self._state.settle_turns()
             self._final()
 

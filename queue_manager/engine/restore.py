@@ -48,6 +48,19 @@ def count_again(state: State, record: Record) -> None:
     state.touch(record)
 
 
+def count_domains_again(state: State, node: str) -> None:
+    """A node has other labels: exclusive replicas with pods there have another domain for themselves now, too."""
+    for uid in sorted(uid for uid, record in state.records.items() if _is_alone_on(record, node)):
+        count_again(state, state.records[uid])
+
+
+def _is_alone_on(record: Record, node: str) -> bool:
+    standing = record.standing[NOW]
+    if standing is None or not standing.alone or record.admission is None:
+        return False
+    return any(node in nodes for nodes in (*record.bound.values(), *record.leaving.values()))
+
+
 def charge_with(state: State, admission: Admission, workload: Workload) -> Mapping[Cell, int]:
     """What an admission is charged when its workload looks like this (other counts). Changes nothing."""
     ask = ask_of(workload, state.configuration)
