@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import time
@@ -20,7 +21,9 @@ from tests.store.builders import NOW
 
 @pytest.fixture(autouse=True)
 def _logs_as_before() -> Iterator[None]:
-    """A command sends the logs to the runner's stderr, which is closed when the command is over."""
+    """A command sends the logs to the runner's stderr, which is closed when the command is over; what the server in
+    this process logs is no output of a command."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     yield
     structlog.reset_defaults()
 

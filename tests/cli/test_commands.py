@@ -284,10 +284,11 @@ def test_database_that_is_not_there(run: Run, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("command", ["api", "up"])
-def test_nothing_listens_to_everybody(run: Run, command: str):
-    result = run(command, "--database", "postgresql://127.0.0.1:9/none", "--host", "0.0.0.0")
+def test_without_authentication_nothing_listens_to_everybody(run: Run, command: str):
+    options = ("--database", "postgresql://127.0.0.1:9/none", "--host", "0.0.0.0", "--auth", "optional")
+    result = run(command, *options)
     assert result.exit_code == 1
-    assert "no authentication yet" in str(result.exception)
+    assert "without authentication" in str(result.exception)
 
 
 def test_as_a_process(company: str, tmp_path: Path):
