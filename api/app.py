@@ -15,7 +15,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from queue_manager.store.requests import RequestStore
 from queue_manager.store.store import Store
 
-from . import problems
+from . import document, problems
 from .audit.router import router as audit
 from .auth.authentication import Authenticate, Authentication
 from .auth.authorisation import authorise
@@ -103,4 +103,5 @@ def create_app(
     app.include_router(dashboard)
     app.mount("/static", static, name="static")
     app.state.needs = needs_of(app)
+    document.install(app)
     return app

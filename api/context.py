@@ -83,6 +83,7 @@ class Context:
         self.planner = Planner(store.engine)
         self._newest = _Newest()
         self.kept = Kept()
+        self._pinned: Loaded | None = None
 
     def asked_by(self, caller: Identity) -> Context:
         """The same for a request of somebody: `caller` is whose name goes into revisions and the audit log."""
@@ -90,8 +91,16 @@ class Context:
         own.caller = caller
         return own
 
+    def pinned(self) -> Context:
+        """The same with the newest revision as of now, which is asked for no more: for a request that only reads."""
+        own = copy.copy(self)
+        own._pinned = self.configuration()
+        return own
+
     def configuration(self) -> Loaded:
         """The newest revision; compiled once, not once a request."""
+        if self._pinned is not None:
+            return self._pinned
         number = self.revision()
         with self._newest.lock:
             if self._newest.loaded is None or self._newest.loaded.revision != number:

@@ -38,7 +38,18 @@ SCHEMA: Mapping[str, Any] = {
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"description": text, "content": {MEDIA_TYPE: {"schema": SCHEMA}}}
-    for status, text in (("4XX", "The request can't be carried out"), ("5XX", "The server can't answer now"))
+    for status, text in (
+        (400, "The request can't be understood: a bad cursor, an unknown field, a body that is no JSON"),
+        (401, "A token is needed, or the one given is not accepted"),
+        (403, "The caller may not do this"),
+        (404, "What is asked for is not there"),
+        (409, "What is there does not allow it, or others change it at this moment"),
+        (413, "The body is too large"),
+        (422, "A parameter or the body is not valid: see errors"),
+        (429, "Too many requests: see Retry-After"),
+        (500, "The server failed; its log has the requestId"),
+        (503, "The server can't answer now: see Retry-After"),
+    )
 }
 """Of every operation, for the OpenAPI document."""
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import churn, configuration, domains, engine, gang, idle, latency, pinned, placement
+from benchmarks import churn, configuration, domains, engine, gang, idle, latency, pinned, placement, rest
 from benchmarks.machine import busy_cores, spin
 from benchmarks.report import Report
 from benchmarks.world import NotBuilt
@@ -23,6 +23,7 @@ FIGURES: dict[str, Callable[[str, Path | None], list[Report]]] = {
     "churn": churn.run,
     "idle": idle.run,
     "configuration": configuration.run,
+    "rest": rest.run,
 }
 BUSY = 0.2
 """Cores at work for others, above which a figure is spoilt."""

@@ -54,10 +54,10 @@ def run(size: str, keep: Path | None) -> list[Report]:
         migrate.upgrade(engine)
         store = Store(engine)
         file = Path(folder) / "company.yaml"
-        file.write_text(_file(queues, PER_QUEUE))
-        with _api(database.url) as (client, pid):
+        file.write_text(company_file(queues, PER_QUEUE))
+        with api_process(database.url) as (client, pid):
             _applies(report, client, file, queues)
-            _fill(store, queues, workloads)
+            fill(store, queues, workloads)
             _first_plan(report, client, queues, pid)
             _plans(report, client, queues, pid)
         engine.dispose()
@@ -72,7 +72,7 @@ def _applies(report: Report, client: Client, file: Path, queues: int) -> None:
     report.value("queue-manager apply, all new", f"{time.perf_counter() - started:.2f} s", "<= 2 s")
     everything, nothing = [], []
     for number in range(ROUNDS):
-        text = _file(queues, PER_QUEUE + number + 1)
+        text = company_file(queues, PER_QUEUE + number + 1)
         for samples in (everything, nothing):
             started = time.perf_counter()
             client.apply(text)
@@ -85,15 +85,15 @@ def _applies(report: Report, client: Client, file: Path, queues: int) -> None:
 def _first_plan(report: Report, client: Client, queues: int, pid: int) -> None:
     """Everything is new to the copy of the live state, unless it has followed already while it was filled."""
     started, before = time.perf_counter(), spent_by(pid)
-    client.plan(_file(queues, PER_QUEUE // 2))
+    client.plan(company_file(queues, PER_QUEUE // 2))
     report.value("plan, the first after all workloads came", f"{time.perf_counter() - started:.2f} s")
     report.value("  processor time of the server", f"{spent_by(pid) - before:.2f} s")
 
 
 def _plans(report: Report, client: Client, queues: int, pid: int) -> None:
     for what, text in (
-        ("every queue gets less", _file(queues, PER_QUEUE // 2)),
-        ("every queue gets more", _file(queues, PER_QUEUE * 2)),
+        ("every queue gets less", company_file(queues, PER_QUEUE // 2)),
+        ("every queue gets more", company_file(queues, PER_QUEUE * 2)),
         ("one queue gets less", yaml.safe_dump(_queue(0, PER_QUEUE // 2))),
     ):
         samples, spent, found = [], [], {}
@@ -108,7 +108,7 @@ def _plans(report: Report, client: Client, queues: int, pid: int) -> None:
         report.note(f"{what}: " + ", ".join(f"{name} {len(found[name])}" for name in lists))
 
 
-def _file(queues: int, gpus: int) -> str:
+def company_file(queues: int, gpus: int) -> str:
     documents = [_object("Flavor", "h100", {}), _object("PriorityClass", "high", {"value": 100})]
     documents.append(_object("Cohort", "company", {}))
     documents += [_object("Cohort", f"department-{n}", {"parent": "company"}) for n in range(10)]
@@ -139,7 +139,7 @@ def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "queue-manager.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def _fill(store: Store, queues: int, workloads: int) -> None:
+def fill(store: Store, queues: int, workloads: int) -> None:
     """Running workloads up to the quota of each queue, and waiting ones of some fifty shapes."""
     now, random = datetime.now(UTC), Random(6)
     epoch = store.acquire_lease(CONTROLLER, "benchmark", timedelta(hours=1))
@@ -190,7 +190,7 @@ def _running(row: WorkloadRow, at: datetime) -> Change:
 
 
 @contextlib.contextmanager
-def _api(url: str) -> Iterator[tuple[Client, int]]:
+def api_process(url: str) -> Iterator[tuple[Client, int]]:
     """`queue-manager api` as a process, and its pid."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -32,6 +32,7 @@ def answer(
     """A page of the workloads that are wanted."""
     if 0 < len(wanted.text) < SHORTEST:
         raise ProblemError(400, "Text too short", f"text: give at least {SHORTEST} characters of the name")
+    context = context.pinned()
     queues = context.queue_names(wanted.queue, wanted.cohort)
     if queues == ():
         return page([], None, None)
@@ -48,7 +49,8 @@ def _contents(context: Context, keys: Sequence[Key]) -> list[bytes]:
     loaded, now = context.configuration(), context.now()
     second = int(now.timestamp())
     found = {key.uid: content for key in keys if (content := context.kept.get(key, loaded.revision, second))}
-    for row in context.store.workloads_of_keys([key for key in keys if key.uid not in found]):
+    missing = [key for key in keys if key.uid not in found]
+    for row in context.store.workloads_of_keys(missing) if missing else ():
         content = to_schema(loaded.compiled, row, now).model_dump_json(by_alias=True).encode()
         context.kept.put(_place(loaded, row, now, second), content)
         found[row.uid] = content

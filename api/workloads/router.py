@@ -71,6 +71,7 @@ def get_workload(context: Ctx, namespace: str, name: str, kind: Kind = "", field
 @router.get("/{namespace}/{name}/explanation")
 def explanation(context: Ctx, namespace: str, name: str, kind: Kind = "") -> Explanation:
     """Why it waits: every blocker with numbers, its position, who holds what is missing."""
+    context = context.pinned()
     return service.explain(context, service.get_row(context, namespace, name, kind))
 
 

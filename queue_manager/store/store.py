@@ -245,7 +245,7 @@ class Store:
 
     def current_revision(self) -> int:
         """Number of the newest revision, 0 when there is none; without its objects and its diff."""
-        with self._reading() as connection:
+        with self._asking() as connection:
             return configurations.current_revision(connection)
 
     def load_configuration(self) -> tuple[int, list[ConfigObject]]:
@@ -349,7 +349,7 @@ class Store:
         self, filter: WorkloadFilter, sort: str, cursor: str | None, limit: int
     ) -> tuple[list[PageKey], str | None]:
         """The same page without the workloads themselves: their uids and versions."""
-        with self._reading() as connection:
+        with self._asking() as connection:
             return listing.page(connection, filter, sort, cursor, limit)
 
     def workloads_of_keys(self, keys: Sequence[PageKey]) -> list[WorkloadRow]:
@@ -371,7 +371,7 @@ class Store:
 
     def explanation(self, uid: str) -> Mapping[str, Any] | None:
         """Why the workload waits, in the API's shape; None when it does not wait or was not looked at yet."""
-        with self._reading() as connection:
+        with self._asking() as connection:
             return sums.explanation(connection, uid)
 
     def history(self, uid: str) -> History:
@@ -408,6 +408,12 @@ class Store:
         """What contradicts the invariants, a sentence each; empty when all is well."""
         with self._reading() as connection:
             return invariants.check(connection, now)
+
+    @contextmanager
+    def _asking(self) -> Iterator[Connection]:
+        """For a single query, which needs no transaction around it."""
+        with self.engine.connect() as connection:
+            yield connection.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
