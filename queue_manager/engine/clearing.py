@@ -55,8 +55,8 @@ def cheapest(
     best, least = first, cost_of(first)
     for nodes in promising(fleet, scope, candidates):
         victims = find(nodes)
-        if victims and (cost := cost_of(victims)) < least:
-            best, least = victims, cost
+        if victims and (not best or cost_of(victims) < least):
+            best, least = victims, cost_of(victims)
     return best
 
 

@@ -232,18 +232,26 @@ class Nominator:
             contested = frozenset(self._topology_cells(assignment, scope))
         victims: list[Victim] = []
         if self._preempts:
-            placeable = None if scope is None else lambda: self._placeable(assignment, scope)
-            search = self._search(assignment.charge, contested, placeable)
+            nodes_asked = False
+
+            def placeable() -> bool:
+                nonlocal nodes_asked
+                nodes_asked = True
+                return self._placeable(assignment, scope) if scope is not None else True
+
+            search = self._search(assignment.charge, contested, None if scope is None else placeable)
             victims = search.find()
             self._note(search)
-            if victims and scope is not None and self._state.configuration.policies.location_aware_victims:
+            # Nodes are asked about once quota would do: where it never did, nobody's going makes a difference.
+            if scope is not None and nodes_asked and self._state.configuration.policies.location_aware_victims:
                 victims = self._elsewhere(search, scope, victims)
         mode = min(Mode.RECLAIM, max(Mode.PREEMPT, assignment.mode)) if victims else Mode.NO_CANDIDATES
         places = None if scope is None or not victims else self._without(assignment, victims, scope)
         return Nomination(self._record, assignment, mode, victims, places, misfit, reserve)
 
     def _elsewhere(self, search: PreemptionSearch, scope: Scope, victims: list[Victim]) -> list[Victim]:
-        """The victims found, or cheaper ones in one domain."""
+        """The victims found, or cheaper ones in one domain. There may be some where none were found: those that come
+        first by rank and age may use up what a queue has borrowed, and stand elsewhere."""
 
         def find(nodes: frozenset[str]) -> list[Victim]:
             search.only = nodes
