@@ -11,7 +11,7 @@ from queue_manager.engine.limits import MAX_JOBS, RUNNING, WAITING, LimitHit
 from queue_manager.engine.nomination import Nomination
 from queue_manager.engine.placing import flavors_of
 from queue_manager.engine.pod_rules import says
-from queue_manager.engine.prepared import pod_filter
+from queue_manager.engine.prepared import asked_around, pod_filter
 from queue_manager.engine.quantities import show
 from queue_manager.engine.records import QueueState
 from queue_manager.engine.replicas import own_levels
@@ -180,6 +180,7 @@ class LackBlockers:
             text = f"only {misfit.best} of {misfit.wanted} pods of pod set {demand.name} (flavor {name}) fit on {place}"
         if demand.rules != NO_RULES:
             text += f"; its pod template wants {says(demand.rules)}"
+        text += _sliced(nomination, demand)
         text += self._excluded(nomination, demand)
         advice = advise(self._state, misfit) if misfit.level else None
         text += "" if advice is None else self._advice(misfit, advice)
@@ -228,3 +229,14 @@ class LackBlockers:
         reasons.update(fleet.lacks(demand.forest.rows, demand.mask, demand.requests, FUTURE))
         listed = ", ".join(f"{reason}: {count}" for reason, count in sorted(reasons.items()))
         return f"; of {total} nodes" + (f" out for {listed}" if listed else " none is excluded")
+
+
+def _sliced(nomination: Nomination, demand: Demand) -> str:
+    """That pods come in slices: there may be room enough for them one by one."""
+    asked = asked_around(nomination.assignment.prepared.ask, demand.index)
+    slices = asked[0].slices if asked else ()
+    if not slices:
+        return ""
+    parts = " and ".join(f"{layer.size} in one {layer.level}" for layer in slices)
+    short = ", the last, short one where a whole one has room" if demand.count % slices[0].size else ""
+    return f"; they go in slices, {parts}{short}"
