@@ -92,11 +92,12 @@ def test_service_leads_to_a_port_that_is_probed(name):
         assert container[probe]["httpGet"]["port"] in ports
 
 
-def test_api_without_authentication_is_not_published():
-    assert "queue-manager-api" not in of_kind("Service")
+def test_api_is_published_with_authentication_only():
+    assert "queue-manager-api" in of_kind("Service")
     (container,) = pod_of("queue-manager-api")["containers"]
-    assert "--host" not in container["args"]
-    assert of_kind("ServiceAccount")["queue-manager-api"]["automountServiceAccountToken"] is False
+    given = list(itertools.pairwise(container["args"]))
+    assert ("--auth", "required") in given
+    assert "--kubernetes-auth" in container["args"]
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)
@@ -109,12 +110,17 @@ def test_arguments_are_those_of_the_command_line(name):
         command.make_context("test", arguments)
 
 
+@pytest.mark.parametrize("name", DEPLOYMENTS)
+def test_roles_are_reachable(name):
+    (container,) = pod_of(name)["containers"]
+    assert ("--host", "0.0.0.0") in itertools.pairwise(container["args"])
+
+
 @pytest.mark.parametrize("name", ["queue-manager-controller", "queue-manager-webhook"])
-def test_roles_know_their_namespace_and_are_reachable(name):
+def test_roles_know_their_namespace(name):
     (container,) = pod_of(name)["containers"]
     variables = {item["name"]: item.get("valueFrom", {}).get("fieldRef") for item in container["env"]}
     assert variables["POD_NAMESPACE"] == {"fieldPath": "metadata.namespace"}
-    assert ("--host", "0.0.0.0") in itertools.pairwise(container["args"])
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)

@@ -51,7 +51,8 @@ CALLS = {
         Call("get", "coordination.k8s.io", "leases", NAMESPACE, LEASE),
         Call("patch", "coordination.k8s.io", "leases", NAMESPACE, LEASE),
     ],
-    API: [],
+    # api/auth/kubernetes.py
+    API: [Call("create", "authentication.k8s.io", "tokenreviews")],
     WEBHOOK: [
         *watches(WATCHED_BY_WEBHOOK.items()),
         *watches(SIGNS),
