@@ -50,14 +50,15 @@ def advise(state: State, misfit: Misfit) -> Advice | None:
     level = forest.levels[depth]
     counts = fleet.counts(forest, demand.pods, demand.requests, FUTURE)
     room = np.add.reduceat(counts, level.starts)
-    most = np.add.reduceat(fleet.counts(forest, demand.pods, demand.requests, EMPTY), level.starts)
+    empty = fleet.counts(forest, demand.pods, demand.requests, EMPTY)
+    most = np.add.reduceat(empty, level.starts)
     if int(room.max()) >= misfit.wanted:
         return None
     able = most >= misfit.wanted
     nearest = int(np.argmax(np.where(able, room, -1) if able.any() else most))
     found = []
     for record in state.records.values():
-        pods = held(record, demand, depth).get(nearest, 0)
+        pods = held(record, demand, depth, empty).get(nearest, 0)
         if pods:
             found.append((record.uid, pods))
     found.sort(key=lambda one: (-one[1], one[0]))

@@ -108,10 +108,11 @@ class _Prices:
         forest, level = demand.forest, demand.forest.levels[depth]
         free = fleet.counts(forest, demand.pods, demand.requests, FUTURE)
         room = np.add.reduceat(closed(free, standing_ranges(fleet, (FUTURE,), demand)), level.starts)
-        most = np.add.reduceat(fleet.counts(forest, demand.pods, demand.requests, EMPTY), level.starts)
+        empty = fleet.counts(forest, demand.pods, demand.requests, EMPTY)
+        most = np.add.reduceat(empty, level.starts)
         occupants: dict[int, list[Occupant]] = {}
         for record in records:
-            pods_in = held(record, demand, depth)
+            pods_in = held(record, demand, depth, empty)
             pods_in.update(dict.fromkeys(_taken_by(fleet, record, demand, depth), demand.count))
             rank = NO_RANK if record.hold is not None else record.workload.priority
             for domain, pods in pods_in.items():
@@ -205,8 +206,9 @@ def _taken_by(fleet: Fleet, record: Record, demand: Demand, depth: int) -> set[i
     return found
 
 
-def held(record: Record, demand: Demand, depth: int) -> dict[int, int]:
-    """Domain of a level -> pods of the demand for which there is room where the workload's pods are."""
+def held(record: Record, demand: Demand, depth: int, most: Ints) -> dict[int, int]:
+    """Domain of a level -> pods of the demand for which there is room where the workload's pods are; `most` is how many
+    fit on each member of its forest when that is empty."""
     standing, level = record.standing[FUTURE], demand.forest.levels[depth]
     found: dict[int, int] = {}
     for node, amounts in (standing.places if standing is not None else {}).items():
@@ -214,7 +216,7 @@ def held(record: Record, demand: Demand, depth: int) -> dict[int, int]:
         if path is not None:
             pods = max((-(-amounts.get(r, 0) // amount) for r, amount in demand.requests.items()), default=0)
             domain = level.index[path[: depth + 1]]
-            found[domain] = found.get(domain, 0) + pods
+            found[domain] = found.get(domain, 0) + min(pods, int(most[demand.forest.member_of[node]]))
     return found
 
 
