@@ -171,12 +171,11 @@ workloads = Table(
     comment="One row per job object; requested is the greatest need over the stages, by resource",
 )
 
-SEARCH = workloads.c.namespace + "/" + workloads.c.name
-"""What the text of a list's filter is searched in, anywhere."""
+_SEARCH = workloads.c.namespace + "/" + workloads.c.name
 
 Index(
     "workloads_search_idx",
-    SEARCH.label("search"),
+    _SEARCH.label("search"),
     postgresql_using="gin",
     postgresql_ops={"search": "gin_trgm_ops"},
 )
@@ -213,11 +212,11 @@ history = Table(
     "live tables",
 )
 
-HISTORY_SEARCH = history.c.namespace + "/" + history.c.name
+_HISTORY_SEARCH = history.c.namespace + "/" + history.c.name
 
 Index(
     "workload_history_search_idx",
-    HISTORY_SEARCH.label("search"),
+    _HISTORY_SEARCH.label("search"),
     postgresql_using="gin",
     postgresql_ops={"search": "gin_trgm_ops"},
 )

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from queue_manager.engine.workload import PodGroup, PodSet, TopologyMode, TopologyRequest
-from queue_manager.store import migrate
+from queue_manager.store import listing, migrate
 from queue_manager.store.database import make_engine
 from queue_manager.store.listing import SORTS, BadCursor
 from queue_manager.store.records import Change, Check, CheckState, State, WorkloadFilter, WorkloadRow
@@ -299,3 +299,22 @@ def test_the_migration_keeps_all_data_forward_and_back(mixed: Store, database_ur
     row = admit(again, lead(again), add(again, lead(again), workload("after"))[0])
     assert len(again.history(row.uid).intervals) == 1
     engine.dispose()
+
+
+@pytest.mark.parametrize("window", [1, 6, 2000])
+def test_a_text_is_found_whether_many_names_have_it_or_few(
+    mixed: Store, monkeypatch: pytest.MonkeyPatch, window: int
+) -> None:
+    monkeypatch.setattr(listing, "WINDOW", window)
+    rows = mixed.get_workloads(f"u{number:02}" for number in range(20))
+    for wanted in (
+        WorkloadFilter(text="job-"),
+        WorkloadFilter(text="b-07"),
+        WorkloadFilter(text="VISION/"),
+        WorkloadFilter(text="job-1", queues=("queue-0", "queue-1", "queue-3")),
+        WorkloadFilter(text="nothing"),
+        WorkloadFilter(text="j_b"),
+    ):
+        lower = replace(wanted, text=wanted.text.lower())
+        expected = sorted((row for row in rows if chosen(row, lower, "-created")), key=lambda r: (r.created_at, r.uid))
+        assert everything(mixed, wanted) == [row.uid for row in reversed(expected)], wanted
