@@ -169,9 +169,11 @@ def propose(
     merged = {item.key: item for item in loaded.objects if item.key not in gone}
     merged.update((item.key, item) for item in result.objects)
     objects = list(merged.values())
-    problems = [*result.errors, *validate(objects, result.broken, gone)]
+    known_well = list((merged | {item.key: item for item in result.partial}).values())
+    problems = [*result.errors, *validate(known_well, result.broken, gone)]
     if parents:
-        problems += unknown_parents(result.objects, objects, gone, result.broken, loaded.compiled.tree)
+        changed = [*result.objects, *result.partial]
+        problems += unknown_parents(changed, known_well, gone, result.broken, loaded.compiled.tree)
     if problems:
         raise invalid(problems)
     known = {key_of(row): row.owner for row in loaded.stored} | dict(owners)

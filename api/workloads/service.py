@@ -127,6 +127,9 @@ def explain(context: Context, row: WorkloadRow) -> Explanation:
     told = veiled(context, {"reason": row.reason, "message": row.message, **(body or {})})
     found = Explanation.model_validate({"since": row.created_at, **told, "state": row.state})
     if not body:
+        if row.state is State.HELD and row.reason:
+            held = Blocker(type=row.reason, message=found.message)
+            found.blockers = [ways_out.completed(held, {})]
         return found
     found.blockers = completed(context, found.blockers)
     found.waiting_since = _waiting_since(context, row)

@@ -81,6 +81,8 @@ def _most(blocker: Blocker, _: Sequence[Holder]) -> Sequence[str]:
 
 
 def _flavor(blocker: Blocker, _: Sequence[Holder]) -> Sequence[str]:
+    if "is stopped" in blocker.message:
+        return [f"flavor {blocker.flavor} is opened again: queue-manager drain flavor {blocker.flavor} --undo"]
     if blocker.node:  # no quota for the resource at all
         return [
             f"a resource group of queue {blocker.node} covers {blocker.resource}",
@@ -134,7 +136,7 @@ _WAYS: Mapping[str, Callable[[Blocker, Sequence[Holder]], Sequence[str]]] = {
     BlockerType.TOPOLOGY: _topology,
     BlockerType.PREEMPTION: _says("nothing to do: it starts once their pods are gone"),
     BlockerType.AHEAD_IN_QUEUE: _first,
-    BlockerType.QUEUE_STOPPED: _says("what is stopped is opened again (stop policy None)"),
+    BlockerType.QUEUE_STOPPED: _says("what is stopped is opened again: queue-manager stop NAME --policy None"),
     BlockerType.QUEUE_INACTIVE: _says("what the message names is put right", "the job names another queue"),
     BlockerType.NAMESPACE: _says(
         "the namespaceSelector of queue {node} matches its namespace", "the job names a queue that takes its namespace"

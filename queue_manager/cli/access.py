@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -11,7 +12,7 @@ from queue_manager.cli.client import Client
 from queue_manager.cli.errors import CommandError
 from queue_manager.cli.output import Format, print_data, print_table
 from queue_manager.client.types import Token, TokenScope
-from queue_manager.config.human import clean
+from queue_manager.config.human import clean, moment
 
 
 def list_tokens(client: Client, revoked: bool, form: Format) -> None:
@@ -22,10 +23,20 @@ def list_tokens(client: Client, revoked: bool, form: Format) -> None:
         return
     rows = []
     for each in found:
-        row = [each["name"], _roles(each), each["createdBy"], each["expires"] or "never", each["used"] or "never"]
-        rows.append([*row, each["revoked"] or ""] if revoked else row)
+        row = [
+            each["name"],
+            _roles(each),
+            each["createdBy"],
+            _time(each["expires"], "never"),
+            _time(each["used"], "never"),
+        ]
+        rows.append([*row, _time(each["revoked"], "")] if revoked else row)
     columns = ("NAME", "ROLES", "BY", "EXPIRES", "USED") + (("REVOKED",) if revoked else ())
     print_table(columns, rows, give_way="ROLES")
+
+
+def _time(text: str | None, none: str) -> str:
+    return moment(datetime.fromisoformat(text)) if text else none
 
 
 def _roles(token: Token) -> str:
@@ -65,7 +76,7 @@ def show_audit(client: Client, query: Mapping[str, Any], limit: int, export: str
         return
     rows = [
         [
-            each["at"][:19],
+            _time(each["at"], ""),
             each["who"],
             each["action"],
             each["object"],

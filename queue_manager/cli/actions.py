@@ -21,6 +21,7 @@ def act(client: Client, action: str, job: Job, form: Format, **body: Any) -> Non
     state = found["state"] if not found["afterDrain"] else f"{found['state']}, then {found['afterDrain']}"
     where = f" in queue {found['queue']}" if found["queue"] else ""
     rank = f", priority class {found['priorityClass']}" if found["priorityClass"] else ""
-    print(clean(f"{found['kind']} {job}: {state}{where}{rank}"))
+    # At once, so that what follows on stderr stands after it.
+    print(clean(f"{found['kind']} {job}: {state}{where}{rank}"), flush=True)
     if found["message"]:
         print(clean(found["message"]), file=sys.stderr)

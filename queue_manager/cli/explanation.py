@@ -52,7 +52,7 @@ def _times(explanation: Node, now: datetime) -> Iterator[str]:
 def _blocker_lines(number: int, blocker: Node, now: datetime) -> Iterator[str]:
     where = " ".join(part for part in (blocker["node"], blocker["flavor"], blocker["resource"]) if part)
     yield f"{number:>3}. {blocker['message'] or blocker['type']}"
-    if where or blocker["requested"] or blocker["missing"]:
+    if blocker["requested"] or blocker["missing"]:
         resource = blocker["resource"]
         amounts = ", ".join(
             f"{name} {human.amount(resource, blocker[name]) if resource else blocker[name]}"

@@ -78,6 +78,14 @@ def up(
     kubernetes_auth: KubernetesAuth = False,
     kubernetes_audience: KubernetesAudience = "",
     protect_metrics: ProtectMetrics = False,
+    jobs: Annotated[
+        str,
+        typer.Option(
+            help="Submit the jobs of this file to the simulated cluster, also those added later.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = "",
 ) -> None:
     """Run everything here, with API and web page."""
     from queue_manager.cli.up import run_up
@@ -85,7 +93,7 @@ def up(
     options = AuthOptions(
         auth, tuple(allowed_host), oidc_issuer, oidc_audience, kubernetes_auth, kubernetes_audience, not protect_metrics
     )
-    run_up(UpOptions(cluster, host, port, data, demo, webhook_url, database, kubeconfig, options))
+    run_up(UpOptions(cluster, host, port, data, demo, webhook_url, database, kubeconfig, options, jobs))
 
 
 @app.command()

@@ -50,7 +50,8 @@ class AuthOptions:
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """`up`: all roles in one process tree. An empty `database` means the embedded one in `data`."""
+    """`up`: all roles in one process tree. An empty `database` means the embedded one in `data`.
+    `jobs` is a file whose jobs are submitted to the simulated cluster."""
 
     cluster: ClusterKind = ClusterKind.SIMULATED
     host: str = "127.0.0.1"
@@ -61,6 +62,7 @@ class UpOptions:
     database: str = ""
     kubeconfig: str = ""
     auth: AuthOptions = AuthOptions()
+    jobs: str = ""
 
 
 @dataclass(frozen=True, slots=True)

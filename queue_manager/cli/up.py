@@ -37,6 +37,7 @@ from queue_manager.cli.roles import (
     serve_http,
     until_signalled,
 )
+from queue_manager.cli.submitted import submit
 from queue_manager.cluster.clock import SystemClock
 from queue_manager.cluster.credentials import Credentials
 from queue_manager.cluster.port import NAMESPACES, Cluster
@@ -102,6 +103,8 @@ async def _up(options: UpOptions, store: Store, data: Path, listening: socket.so
                 group.create_task(simulated.run())
                 if options.demo:
                     group.create_task(play(simulated, random))
+                if options.jobs:
+                    group.create_task(submit(simulated, Path(options.jobs)))
             elif options.webhook_url or await _is_here(credentials):
                 group.create_task(_webhook(store, cluster, options, data))
             else:

@@ -30,12 +30,14 @@ ALIASES = {
 
 @dataclass(frozen=True, slots=True)
 class ParseResult:
-    """`objects` are those without errors. `broken` are keys of the others, as far as they can be told."""
+    """`objects` are those without errors. `broken` are keys of the others, as far as they can be told, and `partial`
+    these others without their wrong fields, so that what else is wrong with them can be told at once."""
 
     objects: tuple[ConfigObject, ...] = ()
     errors: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
     broken: frozenset[tuple[str, str, str]] = frozenset()
+    partial: tuple[ConfigObject, ...] = ()
 
 
 @dataclass(slots=True)
@@ -44,10 +46,13 @@ class _Collector:
     errors: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     broken: set[tuple[str, str, str]] = field(default_factory=set)
+    partial: list[ConfigObject] = field(default_factory=list)
     any_name: bool = False
 
     def result(self) -> ParseResult:
-        return ParseResult(tuple(self.objects), tuple(self.errors), tuple(self.warnings), frozenset(self.broken))
+        return ParseResult(
+            tuple(self.objects), tuple(self.errors), tuple(self.warnings), frozenset(self.broken), tuple(self.partial)
+        )
 
 
 def parse(text: str, file: str = "") -> ParseResult:
@@ -114,6 +119,9 @@ def _read(document: Document, collector: _Collector) -> None:
         details = error.errors(include_url=False)
         collector.errors.extend(_explain(document, KINDS[kind], detail) for detail in details)
         collector.broken.add(_key(content))
+        if partial := _what_is_well(KINDS[kind], content, details):
+            partial.with_source(Source(document.file, content, foreign))
+            collector.partial.append(partial)
         return
     model.with_source(Source(document.file, content, foreign))
     problems = list(_check_identity(model, collector.any_name))
@@ -122,6 +130,19 @@ def _read(document: Document, collector: _Collector) -> None:
         collector.broken.add(model.key)
     else:
         collector.objects.append(model)
+
+
+def _what_is_well(model: type[ConfigObject], content: LinedDict, details: Sequence[Any]) -> ConfigObject | None:
+    """A broken object without the fields of its spec that are wrong, for what only others can tell of the rest; None
+    where more than the spec is wrong. Limits of quota mean something only beside the name of the cohort."""
+    wrong = {str(detail["loc"][1]) for detail in details if len(detail["loc"]) > 1 and detail["loc"][0] == "spec"}
+    if len([detail for detail in details if len(detail["loc"]) > 1 and detail["loc"][0] == "spec"]) < len(details):
+        return None
+    wrong |= {"resourceGroups"} if wrong & {"cohort", "parent"} else set()
+    try:
+        return model.model_validate({**content, "spec": {k: v for k, v in content["spec"].items() if k not in wrong}})
+    except ValidationError:
+        return None
 
 
 def _recognise(document: Document, collector: _Collector) -> bool:

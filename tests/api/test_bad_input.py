@@ -167,6 +167,19 @@ def test_all_are_told_at_once(company: TestClient):
     assert [case for case, found in cases.items() if not any(found[3] in each for each in told)] == []
 
 
+def test_what_is_wrong_with_one_object_is_told_at_once_too(company: TestClient):
+    """What its fields are, and what only the other objects can tell."""
+    text = queue("nominalQuota: x", cohort="reserch").replace("namespaceSelector", "selector")
+    text += "---\n" + queue("nominalQuota: 1", name="other", cohort="7", flavor="h200", more="  stopPolicy: Stop\n")
+    errors = company.put(CONFIG, content=text).json()["errors"]
+    assert [(error["name"], error["field"]) for error in errors] == [
+        ("new", "spec.cohort"),
+        ("new", f"{FIELD}nominalQuota"),
+        ("other", "spec.cohort"),
+        ("other", "spec.stopPolicy"),
+    ]
+
+
 def test_a_flavor_in_use_is_not_removed(company: TestClient, store: Store):
     answer = company.delete("/api/v1/flavors/h100", headers={"If-Match": "*"})
     assert answer.status_code == 422
