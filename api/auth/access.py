@@ -104,13 +104,20 @@ def find_node(tree: Tree, name_or_path: str) -> Node | None:
     return tree.find("Cohort", name_or_path) or tree.find("Queue", name_or_path)
 
 
+def granted_node(tree: Tree, grant: Grant) -> Node | None:
+    """The node that a grant is for, None where it is not there."""
+    if grant.kind:
+        return (tree.cohorts if grant.kind == "Cohort" else tree.queues).get(grant.node)
+    return find_node(tree, grant.node)
+
+
 def grants_of(identity: Identity, bindings: Iterable[RoleBinding]) -> tuple[Grant, ...]:
     """The roles of somebody: those that come with the proof, and those of bindings."""
     found = set(identity.scopes)
     for binding in bindings:
         if any(_is(subject, identity) for subject in binding.spec.subjects):
             found.add(Grant(ROLES[binding.spec.role], binding.spec.node))
-    return tuple(sorted(found, key=lambda grant: (grant.node, grant.role)))
+    return tuple(sorted(found, key=lambda grant: (grant.node, grant.kind, grant.role)))
 
 
 def _is(subject: Subject, identity: Identity) -> bool:
@@ -138,7 +145,7 @@ def access_of(grants: Iterable[Grant], tree: Tree, hides: bool) -> Access:
         if not grant.node:
             whole = max(whole or grant.role, grant.role)
             continue
-        node = find_node(tree, grant.node)
+        node = granted_node(tree, grant)
         if node is None:
             continue
         key = (node.kind, node.name)

@@ -21,6 +21,7 @@ from queue_manager.store.allowances import Allowance
 from ..problems import ProblemError
 from .access import Access, NodeKey, access_of, find_node, grants_of, keys_of
 from .allowances import cells_of, excess, find_kept, from_kept, moved_on, to_kept
+from .bound import refuse_orphans
 from .roles import ROLES, Role
 
 if TYPE_CHECKING:
@@ -55,11 +56,13 @@ def check_change(
     kept = context.store.access.allowances()
     above = access.may_everywhere(Role.PLATFORM_ADMIN)
     touches_tree = any(entry["kind"] in ("Queue", "Cohort") for entry in diff)
-    if not diff or (above and not (kept and touches_tree)):
+    if not diff or (above and not touches_tree):
         return None
     compiled = to_engine(objects, loaded.revision)
+    if touches_tree:
+        refuse_orphans(context, loaded.compiled.tree, compiled.tree)
     if above:
-        return _carried_on(kept, access, loaded.compiled, compiled)
+        return _carried_on(kept, access, loaded.compiled, compiled) if kept else None
     change = _Change(access, context, loaded, objects, compiled)
     refusals = [refusal for entry in diff for refusal in change.refuse(entry)]
     refusals += change.displaced()

@@ -22,8 +22,8 @@ class Source(StrEnum):
 class Identity:
     """Who asks: `name` is what revisions and the audit log keep, `address` where the request came from.
 
-    `scopes` are roles that come with the proof itself (a token's), beside those that RoleBindings give; `expires` is
-    when the proof ends.
+    `scopes` are roles that come with the proof itself (a token's), beside those that RoleBindings give; `since` is when
+    the proof was made, `expires` when it ends, as far as that is known.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Identity:
     source: Source = Source.LOOPBACK
     address: str = ""
     scopes: tuple[Grant, ...] = ()
+    since: datetime | None = None
     expires: datetime | None = None
 
 

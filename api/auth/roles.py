@@ -25,7 +25,9 @@ ROLES = {role.word: role for role in Role}
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A role in the subtree of a node, given by name or path; an empty node is the whole tree."""
+    """A role in the subtree of a node, given by name or path; an empty node is the whole tree. With `kind` only a
+    node of this kind and name is meant."""
 
     role: Role
     node: str = ""
+    kind: str = ""

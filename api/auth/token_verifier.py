@@ -38,6 +38,7 @@ class TokenVerifier:
             token_identity(token.name),
             source=Source.TOKEN,
             scopes=tuple(grant_of(scope) for scope in token.scopes),
+            since=token.created_at,
             expires=token.expires_at,
         )
 
@@ -58,4 +59,4 @@ class TokenVerifier:
 
 def grant_of(scope: Scope) -> Grant:
     """A token's scope as a role at a node."""
-    return Grant(ROLES[scope.role], scope.node)
+    return Grant(ROLES[scope.role], scope.node, scope.kind)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from queue_manager.config.durations import parse_duration
+from queue_manager.config.tree import Tree
 from queue_manager.store import tokens
 from queue_manager.store.tokens import Maker, NameTaken
 
-from ..auth.access import Access, find_node, grants_of, token_identity
+from ..auth.access import Access, find_node, granted_node, grants_of, token_identity
 from ..auth.identity import Identity, Source
 from ..auth.roles import Grant, Role
 from ..auth.token_verifier import grant_of
@@ -24,10 +26,7 @@ def create(context: Context, request: TokenRequest) -> NewToken:
     """Makes a token; 403 where it would give more than its maker has, 409 for a name that is taken."""
     loaded = context.configuration()
     access = context.access_by(loaded)
-    scopes = [tokens.Scope(scope.role, scope.node) for scope in request.scopes]
-    for index, scope in enumerate(scopes):
-        if scope.node and find_node(loaded.compiled.tree, scope.node) is None:
-            raise _bad_field(f"scopes.{index}.node", f"there is no queue or cohort {scope.node!r}")
+    scopes = [_scope(loaded.compiled.tree, index, scope) for index, scope in enumerate(request.scopes)]
     # Bindings that name the token count for it too: a name is no way to somebody else's rights.
     named = Identity(token_identity(request.name), source=Source.TOKEN, scopes=tuple(map(grant_of, scopes)))
     for grant in grants_of(named, loaded.bindings):
@@ -46,10 +45,20 @@ def create(context: Context, request: TokenRequest) -> NewToken:
     return NewToken(**dict(_shown(made)), token=secret)
 
 
+def _scope(tree: Tree, index: int, wanted: TokenScope) -> tokens.Scope:
+    """The scope with the kind and name of its node: what a name or path means may be another node later."""
+    if not wanted.node:
+        return tokens.Scope(wanted.role)
+    node = find_node(tree, wanted.node)
+    if node is None:
+        raise _bad_field(f"scopes.{index}.node", f"there is no queue or cohort {wanted.node!r}")
+    return tokens.Scope(wanted.role, node.name, node.kind)
+
+
 def _covers(access: Access, grant: Grant) -> bool:
     if not grant.node:
         return access.may_everywhere(grant.role)
-    node = find_node(access.tree, grant.node)
+    node = granted_node(access.tree, grant)
     return node is None or access.may(grant.role, (node.kind, node.name))
 
 
@@ -103,10 +112,13 @@ def _find(context: Context, id: int) -> tokens.Token:
 
 def _is_theirs(context: Context, access: Access, token: tokens.Token) -> bool:
     """Whether the caller made it, or is an admin of everything that it reaches."""
-    if access.may_everywhere(Role.PLATFORM_ADMIN) or token.created_by == context.caller.name:
+    caller = context.caller
+    # A token may have the name of one that ended: what that one made is not its own.
+    made = token.created_by == caller.name and (caller.since is None or caller.since <= token.created_at)
+    if made or access.may_everywhere(Role.PLATFORM_ADMIN):
         return True
     grants = [grant_of(scope) for scope in token.scopes]
-    return all(_covers(access, Grant(max(grant.role, Role.QUEUE_ADMIN), grant.node)) for grant in grants)
+    return all(_covers(access, replace(grant, role=max(grant.role, Role.QUEUE_ADMIN))) for grant in grants)
 
 
 def _maker(context: Context, reason: str) -> Maker:

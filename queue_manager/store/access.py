@@ -64,6 +64,11 @@ class AccessStore:
         with self._engine.connect() as connection:
             return tokens.listed(connection, limit, before, revoked)
 
+    def counting_tokens(self, now: datetime) -> list[Token]:
+        """Tokens that have not ended, by name."""
+        with self._engine.connect() as connection:
+            return tokens.counting(connection, now)
+
     def revoke_token(self, id: int, by: Maker, now: datetime) -> Token | None:
         """Ends a token; None when there is none of this id that is not revoked."""
         with self._engine.begin() as connection:

@@ -28,6 +28,10 @@ _LIST = text(
     f"SELECT {_COLUMNS} FROM tokens WHERE (CAST(:before AS bigint) IS NULL OR id < :before) "
     "AND (:revoked OR revoked_at IS NULL) ORDER BY id DESC LIMIT :limit"
 )
+_COUNTING = text(
+    f"SELECT {_COLUMNS} FROM tokens WHERE revoked_at IS NULL "
+    "AND (expires_at IS NULL OR expires_at > :now) ORDER BY name"
+)
 _REVOKE = text(
     f"UPDATE tokens SET revoked_at = :now, revoked_by = :by WHERE id = :id AND revoked_at IS NULL RETURNING {_COLUMNS}"
 )
@@ -42,10 +46,16 @@ class NameTaken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A role (its word) in the subtree of a node; "" is the whole tree."""
+    """A role (its word) in the subtree of a node; "" is the whole tree. `kind` says what the node is (Cohort, Queue):
+    one may have the name of the other. Scopes of older tokens have none."""
 
     role: str
     node: str = ""
+    kind: str = ""
+
+    def as_dict(self) -> dict[str, str]:
+        """As it is kept."""
+        return {"role": self.role, "node": self.node, **({"kind": self.kind} if self.kind else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +104,7 @@ def create(
     values = {
         "name": name,
         "hash": _hash(secret),
-        "scopes": codec.encode([{"role": scope.role, "node": scope.node} for scope in scopes]),
+        "scopes": codec.encode([scope.as_dict() for scope in scopes]),
         "now": now,
         "by": by.who,
         "expires": expires,
@@ -138,6 +148,11 @@ def named(connection: Connection, name: str) -> Token | None:
     return None if row is None else _token(row)
 
 
+def counting(connection: Connection, now: datetime) -> list[Token]:
+    """Those that have not ended, by name."""
+    return [_token(row) for row in connection.execute(_COUNTING, {"now": now})]
+
+
 def listed(connection: Connection, limit: int, before: int | None, revoked: bool) -> list[Token]:
     """Tokens with an id below `before`, newest first."""
     rows = connection.execute(_LIST, {"limit": limit, "before": before, "revoked": revoked})
@@ -172,7 +187,7 @@ def _token(row: Row[tuple[object, ...]]) -> Token:
 def _shown(token: Token) -> dict[str, object]:
     return {
         "id": token.id,
-        "scopes": [{"role": scope.role, "node": scope.node} for scope in token.scopes],
+        "scopes": [scope.as_dict() for scope in token.scopes],
         "expires": token.expires_at.isoformat() if token.expires_at else None,
     }
 

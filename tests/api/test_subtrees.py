@@ -135,7 +135,7 @@ def test_a_borrowing_limit_of_the_node_holds_for_all_below(team: Team):
         (queue("resnet", OWN, 32), "outside of where you have the role queue-admin"),
         (queue("bert", "vision", 64), "outside of where you have the role queue-admin"),
         (queue("new", "vision", 1), "outside of where you have the role queue-admin"),
-        (queue("new", "nowhere", 0), "outside of where you have the role queue-admin"),
+        (document("Cohort", "nowhere", {}), "outside of where you have the role queue-admin"),
         (document("Cohort", OWN, {"parent": "company"}), "only somebody above this node"),
         (document("Cohort", OWN, {**TREE[4]["spec"], "fairSharing": {"weight": 9}}), "only somebody above this"),
         (document("Cohort", "research", {"parent": "company", "fairSharing": {"weight": 3}}), "outside of where"),
@@ -195,8 +195,14 @@ def test_no_node_leaves_the_subtree_by_the_cohort_above_it(store: Store):
     settle(store, document("Cohort", "small", {"parent": OWN}), queue("tiny", "small", 0))
     team = Team(store)
     answer = team.client.delete("/api/v1/cohorts/small", headers={**team.admin, "If-Match": "*"})
+    assert answer.status_code == 422  # it is in use
+    moved = {**team.admin, "If-Match": "*"}
+    body = document("Cohort", "small", {"parent": "vision"})
+    answer = team.client.put("/api/v1/cohorts/small", json=body, headers=moved)
     assert answer.status_code == 403
-    assert "leave it" in str(answer.json()["errors"])
+    assert "would come into your subtree, or leave it" in [
+        each["message"] for each in answer.json()["errors"] if each["name"] == "tiny"
+    ]
 
 
 def test_a_binding_can_t_be_turned_to_another_node_by_a_name(store: Store):

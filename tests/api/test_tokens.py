@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from queue_manager.store.store import Store
-from tests.api.callers import bearer, document, server, settle, token
+from queue_manager.store.tokens import Scope
+from tests.api.callers import MAKER, bearer, document, server, settle, token
 from tests.store.builders import NOW
 
 OWN = "research/nlp"
@@ -173,3 +175,17 @@ def test_bad_queries_of_the_audit_log(store: Store, query: str):
     path = f"{AUDIT}/export" if "format" in query else AUDIT
     answer = server(store).get(f"{path}?{query}", headers=bearer(token(store, "platform-admin")))
     assert answer.status_code in (400, 422)
+
+
+def test_a_token_has_nothing_of_an_earlier_one_of_its_name(store: Store):
+    settle(store)
+    client = server(store)
+    platform = bearer(token(store, "platform-admin"))
+    store.access.create_token("qm_first", "ci", (Scope("platform-admin"),), None, MAKER, NOW - timedelta(days=1))
+    theirs = client.post(TOKENS, json=wanted("viewer", "vision", "theirs"), headers=bearer("qm_first")).json()
+    store.access.revoke_token(store.access.token_named("ci").id, MAKER, NOW)  # type: ignore[union-attr]
+    store.access.create_token("qm_second", "ci", (Scope("queue-admin", OWN),), None, MAKER, NOW + timedelta(seconds=1))
+    again = bearer("qm_second")
+    assert client.delete(f"{TOKENS}/{theirs['id']}", headers=again).status_code == 404
+    assert "theirs" not in [each["name"] for each in client.get(TOKENS, headers=again).json()["items"]]
+    assert client.delete(f"{TOKENS}/{theirs['id']}", headers=platform).status_code == 204
