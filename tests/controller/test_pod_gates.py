@@ -7,14 +7,18 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
+import pytest
+
 from queue_manager.cluster.port import ApiError, Object
 from queue_manager.cluster.simulated import VirtualClock
 from queue_manager.cluster.simulated.clock import settle
 from queue_manager.controller.pod_gates import PodGates
 from queue_manager.controller.seats import Seats
+from queue_manager.engine.configuration import HOSTNAME
+from queue_manager.engine.decision import DomainCount
 from queue_manager.engine.workload import PodGroup, PodSet
 from queue_manager.kinds.batch_job import JobKind
-from queue_manager.kinds.gates import GATE
+from queue_manager.kinds.gates import GATE, TOPOLOGY_GATE
 from queue_manager.kinds.kind import PodPlacement, Write
 from queue_manager.store.records import State, WorkloadRow
 from tests.store.builders import admitted, workload
@@ -158,3 +162,40 @@ async def test_whatever_goes_wrong_is_tried_again_after_a_pause_and_nothing_is_l
     await world.clock.advance(60)
     assert world.sent == ["p0", "p1"]
     assert world.gates.passed(UID) == {"uid-p0", "uid-p1"}
+
+
+@pytest.mark.parametrize(
+    ("node", "passes"),
+    [
+        ({}, True),
+        ({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}, False),
+        ({"spec": {"unschedulable": True}}, False),
+        (None, False),
+    ],
+)
+def test_a_pinned_pod_waits_for_its_node_while_nobody_could_start_there(node: Object | None, passes: bool) -> None:
+    pod = gated("p0")
+    pod["spec"]["schedulingGates"] = [{"name": TOPOLOGY_GATE}]
+    row = elastic_row(1)
+    assert row.admission is not None
+    (assigned,) = row.admission.admission.pod_sets
+    places = (DomainCount(("n0",), 1),)
+    pinned = replace(assigned, name="node", count=1, levels=(HOSTNAME,), domains=places, pinned=True)
+    admission = replace(row.admission.admission, pod_sets=(pinned,))
+    row = replace(row, admission=replace(row.admission, admission=admission))
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    lookup: Any = Nodes(None if node is None else {"metadata": {"name": "n0"}, **ready, **node})
+    seats = Seats(lookup, lambda uid: [pod], lambda row: OnePodSet(), lambda row: {"node": PodPlacement(1)}, str)
+    found = seats.find(row, {})
+    assert [let.pod for let in found.let] == (["uid-p0"] if passes else [])
+    assert found.held_up is not passes
+
+
+@dataclass
+class Nodes:
+    """One node, or none."""
+
+    node: Object | None
+
+    def get(self, resource: object, namespace: str, name: str) -> Object | None:
+        return self.node
