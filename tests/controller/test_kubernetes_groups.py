@@ -330,6 +330,15 @@ async def test_disrupted_groups_since_the_admission(store: Store) -> None:
         # A group that is kept over a suspension keeps its condition.
         assert disrupted(coverings(), datetime(2999, 1, 1, tzinfo=UTC)) == ()
 
+        def again() -> bool:
+            found = world.row("a")
+            return found is not None and found.state is State.RUNNING and found.attempt > row.attempt
+
+        await world.until(again)
+        began = world.known_row("a").attempt
+        await world.clock.advance(60)
+        assert (world.state("a"), world.known_row("a").attempt) == (State.RUNNING, began)
+
 
 async def test_the_groups_of_a_running_job_are_looked_up_once_a_look_and_those_of_nobody_wake_nobody(
     store: Store, monkeypatch: pytest.MonkeyPatch
