@@ -21,6 +21,7 @@ from .auth.authentication import Authenticate, Authentication
 from .auth.authorisation import authorise
 from .auth.decisions import needs_of
 from .auth.login import router as login
+from .auth.refusals import veiled_problem
 from .auth.token_verifier import TokenVerifier
 from .configuration.router import router as configuration
 from .context import Context, utc_now
@@ -84,7 +85,7 @@ def create_app(
     app.state.hub = Hub(RequestStore(store.engine))
     app.state.registry = registry
     app.state.not_ready = not_ready
-    problems.install(app)
+    problems.install(app, veiled_problem)
     app.add_exception_handler(ReplayedError, lambda _request, error: error.response)
     app.add_middleware(Replays)
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=5)

@@ -60,9 +60,12 @@ class _Newest:
             return access_of(grants, loaded.compiled.tree, loaded.hides)
         access = self.access.get(grants)
         if access is None:
-            if len(self.access) >= CALLERS:
-                self.access.clear()
-            access = self.access[grants] = access_of(grants, loaded.compiled.tree, loaded.hides)
+            access = access_of(grants, loaded.compiled.tree, loaded.hides)
+            with self.lock:  # it may have been of an older revision by the time that it is ready
+                if self.loaded is loaded:
+                    if len(self.access) >= CALLERS:
+                        self.access.clear()
+                    self.access[grants] = access
         return access
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import http
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import OperationalError
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 log = structlog.get_logger(__name__)
@@ -104,11 +105,12 @@ def _utf8(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def install(app: FastAPI) -> None:
-    """Makes every error of the application a problem document."""
+def install(app: FastAPI, veil: Callable[[Request, ProblemError], ProblemError]) -> None:
+    """Makes every error of the application a problem document. `veil` takes out what its reader may not see."""
 
     @app.exception_handler(ProblemError)
-    async def _problem(_request: Request, error: ProblemError) -> JSONResponse:
+    async def _problem(request: Request, error: ProblemError) -> JSONResponse:
+        error = await run_in_threadpool(veil, request, error)
         return problem_response(error.status, error.title, error.detail, errors=error.errors, headers=error.headers)
 
     @app.exception_handler(HTTPException)

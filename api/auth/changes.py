@@ -59,9 +59,8 @@ def check_change(
     if not diff or (above and not touches_tree):
         return None
     compiled = to_engine(objects, loaded.revision)
-    if touches_tree:
-        refuse_orphans(context, loaded.compiled.tree, compiled.tree)
     if above:
+        refuse_orphans(context, loaded.compiled.tree, compiled.tree)
         return _carried_on(kept, access, loaded.compiled, compiled) if kept else None
     change = _Change(access, context, loaded, objects, compiled)
     refusals = [refusal for entry in diff for refusal in change.refuse(entry)]
@@ -74,7 +73,10 @@ def check_change(
         log.info("forbidden", who=who.name, source=who.source.value, address=who.address, refusals=len(refusals))
         detail = f"{len(refusals)} thing(s) of the change are not {who.name}'s to do; nothing was changed"
         raise ProblemError(403, "Forbidden", detail, errors=[each.as_dict() for each in refusals])
-    return kept if touches_tree else None
+    if touches_tree:
+        refuse_orphans(context, loaded.compiled.tree, compiled.tree)
+        return kept
+    return None
 
 
 class _Change:
