@@ -98,11 +98,10 @@ class Authenticate:
                 caller = await self._authentication.identify(credential)
             except RefusedError as error:
                 log.info("authentication refused", address=address, path=scope["path"], why=str(error))
-                # A cookie that has expired must not keep its owner from logging in again.
+                # A cookie that has expired, or is of another server of this host, is as good as none.
                 if not from_cookie:
                     await _refuse(f"the token is not accepted: {error}")(scope, receive, send)
                     return
-                caller = NOBODY
             except UnavailableError as error:
                 log.warning("authentication unavailable", why=str(error))
                 refusal = problem_response(503, "Authentication unavailable", str(error), headers={"Retry-After": "5"})

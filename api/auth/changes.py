@@ -136,8 +136,18 @@ class _Change:
             for path, _, _ in field_changes(old.spec_document(), new.spec_document()):
                 if path.split(".")[0].split("[")[0] in OUTER_FIELDS and not path.endswith(".nominalQuota"):
                     yield f"{path}: only somebody above this node may change what it draws from its surroundings"
-        elif isinstance(new, Queue):
+            return
+        parent = self._parent_after(key)
+        moves = new is not None and exists and parent not in (nodes[key[1]].parent, "")
+        if moves and not self._after.may(Role.QUEUE_ADMIN, ("Cohort", parent)):
+            # A role at the node itself goes along with it: that says nothing of where it goes.
+            yield f"moves below the cohort {parent!r}: needs the role {Role.QUEUE_ADMIN.word} there"
+        if isinstance(new, Queue):
             yield from self._borrowing_reasons(new, old)
+
+    def _parent_after(self, key: NodeKey) -> str:
+        nodes = self._compiled.tree.queues if key[0] == "Queue" else self._compiled.tree.cohorts
+        return nodes[key[1]].parent if key[1] in nodes else ""
 
     def _is_top(self, key: NodeKey) -> bool:
         """Whether the caller has the role by a binding to this very node, and not by one above it."""

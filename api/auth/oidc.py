@@ -156,7 +156,11 @@ class OidcVerifier:
         keys: dict[str, PyJWK] = {}
         for item in (await self._get(uri))["keys"]:
             if item.get("kty") in ALGORITHMS and item.get("use", "sig") == "sig":
-                keys[str(item.get("kid", ""))] = PyJWK.from_dict(item)
+                try:
+                    keys[str(item.get("kid", ""))] = PyJWK.from_dict(item)
+                except jwt.PyJWTError as error:
+                    # RFC 7517, 5: a key that can't be used is passed over, and the others count.
+                    log.warning("key of the OIDC provider not usable", issuer=issuer, why=str(error)[:200])
         return keys
 
     async def _get(self, url: str) -> Any:

@@ -51,9 +51,9 @@ async def play(cluster: SimulatedCluster, random: Random) -> None:
 class DemoView:
     """Snapshots for the live view, read through the API as anybody would."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str = "") -> None:
         self._url = url
-        self._client = Client(url)
+        self._client = Client(url, token)
         self._states: dict[str, str] = {}
         self._events: deque[Mapping[str, Any]] = deque(maxlen=EVENTS)
 

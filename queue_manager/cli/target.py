@@ -39,13 +39,13 @@ def chosen(target: Target, environment: Mapping[str, str]) -> Profile:
     server that it is for."""
     token = target.token or environment.get("QM_TOKEN", "")
     if target.server:
-        return Profile(target.server, token=token or _token_for(target.server))
+        return Profile(target.server, token=token or token_for(target.server))
     if target.profile:
         return _of_profile(target.profile, target.token, environment)
     if target.context or target.kubeconfig:
         return Profile(context=target.context, kubeconfig=target.kubeconfig, token=token)
     if server := environment.get("QM_SERVER", ""):
-        return Profile(server, token=token or _token_for(server))
+        return Profile(server, token=token or token_for(server))
     if name := environment.get("QM_PROFILE", ""):
         return _of_profile(name, target.token, environment)
     if Plugin.active:
@@ -62,7 +62,7 @@ def _of_profile(name: str, token: str, environment: Mapping[str, str]) -> Profil
     return Profile(**{**{each: getattr(profile, each) for each in Profile.__slots__}, "token": token})
 
 
-def _token_for(server: str) -> str:
+def token_for(server: str) -> str:
     """The token of the profile that is for this very server."""
     same = [each for each in profiles.load().named.values() if each.server.rstrip("/") == server.rstrip("/")]
     return same[0].token if len(same) == 1 else ""

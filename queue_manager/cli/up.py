@@ -38,6 +38,7 @@ from queue_manager.cli.roles import (
     until_signalled,
 )
 from queue_manager.cli.submitted import submit
+from queue_manager.cli.target import token_for
 from queue_manager.cluster.clock import SystemClock
 from queue_manager.cluster.credentials import Credentials
 from queue_manager.cluster.port import NAMESPACES, Cluster
@@ -122,7 +123,7 @@ async def _up(options: UpOptions, store: Store, data: Path, listening: socket.so
             group.create_task(serve_http(app, listening))
             log.info("serving", url=url, authentication=words_on(authentication))
             if options.demo:
-                group.create_task(_show(DemoView(url)))
+                group.create_task(_show(DemoView(url, token_for(url) if authentication.required else "")))
     finally:
         await cluster.close()
 

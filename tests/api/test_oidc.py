@@ -31,6 +31,7 @@ class Provider:
         self.requests: list[str] = []
         self.answers = True
         self.named = ""
+        self.strange: list[dict[str, Any]] = []
         provider = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -52,7 +53,7 @@ class Provider:
     def document(self, path: str) -> dict[str, Any]:
         if path == "/.well-known/openid-configuration":
             return {"issuer": self.named or self.issuer, "jwks_uri": f"{self.issuer}/keys"}
-        return {"keys": [self.jwk(kid) for kid in self.keys]}
+        return {"keys": [*self.strange, *(self.jwk(kid) for kid in self.keys)]}
 
     def jwk(self, kid: str) -> dict[str, Any]:
         key = self.keys[kid]
@@ -88,7 +89,7 @@ def started() -> Iterator[Provider]:
 @pytest.fixture
 def provider(started: Provider) -> Provider:
     started.requests.clear()
-    started.answers, started.named = True, ""
+    started.answers, started.named, started.strange = True, "", []
     started.rotate("first")
     return started
 
@@ -128,6 +129,11 @@ async def test_a_rotated_key_is_found_and_the_old_one_counts_no_more(asked: Aske
     asked.now += BETWEEN
     assert await asked.name(provider.token()) == "ada"
     assert "does not publish" in await asked.name(old)
+
+
+async def test_a_key_that_can_t_be_used_is_passed_over(asked: Asked, provider: Provider):
+    provider.strange = [{"kty": "EC", "kid": "new", "crv": "P-999", "x": "AA", "y": "AA", "use": "sig"}]
+    assert await asked.name(provider.token()) == "ada"
 
 
 async def test_unknown_keys_make_nobody_ask_all_the_time(asked: Asked, provider: Provider):

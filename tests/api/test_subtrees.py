@@ -89,6 +89,13 @@ def test_quotas_are_shared_out_again_and_again_within_what_the_subtree_has(team:
     assert any("would sum to 113" in each for each in team.refusals(pool(17)))
 
 
+def test_the_platform_admin_of_a_subtree_does_not_hang_it_below_somebody_elses_cohort(team: Team):
+    team.admin = bearer(token(team.client.app.state.context.store, "platform-admin", OWN))
+    moved = document("Cohort", OWN, {**pool(16)["spec"], "parent": "vision"})
+    assert team.refusals(moved) == [f"Cohort {OWN}: moves below the cohort 'vision': needs the role queue-admin there"]
+    assert team.apply(moved, platform=True).status_code == 200
+
+
 def test_what_a_platform_admin_gives_or_takes_changes_what_the_subtree_has(team: Team):
     assert team.apply(queue("bert", OWN, 32)).status_code == 200  # 32 of its 112 are free now
     assert team.apply(queue("llama", OWN, 40), platform=True).status_code == 200  # 8 more: 120
