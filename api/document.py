@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from .configuration import examples
+from .problems import MEDIA_TYPE, SCHEMA
 
 _AT = "2026-11-29T12:00:00Z"
 _WORKLOAD: dict[str, Any] = {
@@ -200,6 +201,9 @@ BY_PATH: Mapping[str, Any] = {
 }
 
 
+PROBLEM: Mapping[str, Any] = {MEDIA_TYPE: {"schema": SCHEMA}}
+
+
 def install(app: FastAPI) -> None:
     """Serves the document with examples; those that a route brings itself stay."""
     make = app.openapi
@@ -217,6 +221,9 @@ def install(app: FastAPI) -> None:
 
 
 def _complete(path: str, operation: dict[str, Any]) -> None:
+    for code, answer in operation["responses"].items():
+        if code.startswith(("4", "5")) and "content" not in answer:
+            answer["content"] = PROBLEM
     bodies = [operation.get("requestBody", {})]
     bodies += [answer for code, answer in operation["responses"].items() if code.startswith("2")]
     for body in bodies:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 PATIENCE = 2.0
 """Seconds that somebody who pressed tab waits."""
 MOST = 500
+SEARCHED = 3
 STATES = ("waiting", "reserved", "held", "starting", "running", "draining", "finished", "failed", "deactivated")
 
 
@@ -34,7 +35,9 @@ def workloads(ctx: Any, incomplete: str) -> list[str]:
     inside = (ctx.params or {}).get("namespace") or (namespace if slash else "")
 
     def names(client: Client) -> Iterator[str]:
-        call = operations.workloads(namespace=inside, text=name if slash else "", limit=MOST)
+        # The server searches for three characters at least, of the namespace, too.
+        text = f"{inside}/{name if slash else incomplete}" if inside else ""
+        call = operations.workloads(namespace=inside, text=text if len(text) >= SEARCHED else "", limit=MOST)
         for job in client.listed(call, MOST):
             if job["finished"] is None:
                 yield f"{job['namespace']}/{job['name']}" if slash or not inside else job["name"]

@@ -110,6 +110,15 @@ def test_explanation_of_a_waiting_workload(company: TestClient):
     )
     assert found["since"] == "2026-11-29T11:40:00.123456Z"
     [blocker] = found["blockers"]
+    holder = blocker["held"][0]
+    assert (holder["namespace"], holder["name"], holder["amount"], holder["state"]) == (
+        "team-nlp",
+        "big",
+        72,
+        "running",
+    )
+    assert blocker["waysOut"]
+    del blocker["held"], blocker["enough"], blocker["waysOut"]
     assert blocker == {
         "type": "Quota",
         "message": "12 GPUs short in nlp",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import threading
@@ -14,6 +15,7 @@ import uvicorn
 from prometheus_client import CollectorRegistry
 
 from api.app import create_app
+from api.auth.authentication import Authentication
 from queue_manager.store.store import Store
 from tests.api.world import small_company
 from tests.store.builders import NOW
@@ -36,11 +38,11 @@ def _nobodys_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
 
 
-@pytest.fixture
-def server(store: Store) -> Iterator[str]:
-    """URL of a server over an empty database."""
+@contextlib.contextmanager
+def serving(store: Store, authentication: Authentication | None = None) -> Iterator[str]:
+    """URL of a server over a store."""
     listening = socket.create_server(("127.0.0.1", 0))
-    app = create_app(store, now=lambda: NOW, registry=CollectorRegistry(), patience=0.05)
+    app = create_app(store, now=lambda: NOW, registry=CollectorRegistry(), patience=0.05, authentication=authentication)
     running = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
     thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
@@ -50,6 +52,13 @@ def server(store: Store) -> Iterator[str]:
     running.should_exit = True
     thread.join()
     listening.close()
+
+
+@pytest.fixture
+def server(store: Store) -> Iterator[str]:
+    """URL of a server over an empty database."""
+    with serving(store) as url:
+        yield url
 
 
 @pytest.fixture

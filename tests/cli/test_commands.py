@@ -123,7 +123,7 @@ def test_no_workload_at_all_is_said(run: Run, company: str):
     assert run("workloads", "--queue", "nlpp", server=company).stderr == (
         "no workload matches: there is no queue 'nlpp'; did you mean 'nlp'?\n"
     )
-    assert run("workloads", "--queue", "nlp", "--text", "x-", server=company).stderr == "no workload matches\n"
+    assert run("workloads", "--queue", "nlp", "--text", "xx-", server=company).stderr == "no workload matches\n"
 
 
 def test_workloads_as_yaml_with_a_limit(run: Run, company: str):

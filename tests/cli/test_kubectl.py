@@ -11,14 +11,25 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from api.auth.authentication import Authentication
+from api.auth.kubernetes import KubernetesVerifier
+from queue_manager.config.compiled import stored_objects
+from queue_manager.config.parse import parse_objects
+from queue_manager.store.store import Store
+from tests.api.world import document, small_company
+from tests.cli.conftest import serving
+from tests.store.builders import NOW
+
 BIN = Path(sys.executable).parent
 NAMES = ["ranking", "nlp", "vision"]
+TOKEN = "kube-token-of-ada"
 PLAYED = """#!{python}
 import json, os, sys, time
 with open({log!r}, "a") as log:
@@ -39,7 +50,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def kubeconfig(tmp_path: Path) -> Path:
     """Two contexts of a cluster that is not there."""
-    users = [{"name": "ada", "user": {"token": "kube-token-of-ada"}}]
+    users = [{"name": "ada", "user": {"token": TOKEN}}]
     contexts = [
         {"name": "prod", "context": {"cluster": "c", "user": "ada", "namespace": "team-nlp"}},
         {"name": "test", "context": {"cluster": "c", "user": "ada"}},
@@ -55,6 +66,31 @@ def kubeconfig(tmp_path: Path) -> Path:
     file = tmp_path / "kubeconfig"
     file.write_text(yaml.safe_dump(content))
     return file
+
+
+class Reviews:
+    """An API server that knows ada's token."""
+
+    async def create(self, resource: Any, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
+        user = {"username": "ada", "groups": ["system:authenticated"]}
+        known = body["spec"]["token"] == TOKEN
+        return {"status": {"authenticated": known, **({"user": user} if known else {})}}
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def company(store: Store) -> Iterator[str]:
+    """A server as in a cluster: it asks for a proof, and Kubernetes whose it is. Ada may look at everything."""
+    small_company(store)
+    role = {"role": "viewer", "subjects": [{"kind": "User", "name": "ada"}]}
+    binding = parse_objects([document("RoleBinding", "lookers", role)])
+    assert not binding.errors
+    store.apply_configuration(stored_objects(binding.objects), author="root", reason="start", now=NOW, source="test")
+    verifier = KubernetesVerifier(Reviews())  # type: ignore[arg-type]
+    with serving(store, Authentication(required=True, verifiers=[verifier])) as url:
+        yield url
 
 
 @pytest.fixture
@@ -121,7 +157,7 @@ def test_who_may_not_forward_is_told_so(plugin: Run):
 
 
 def test_a_server_that_is_named_is_asked_without_kubectl(plugin: Run, company: str, tmp_path: Path):
-    assert plugin("queues", "--server", company, "-o", "name").stdout.split() == NAMES
+    assert plugin("queues", "--server", company, "--token", TOKEN, "-o", "name").stdout.split() == NAMES
     assert not (tmp_path / "calls").exists()
 
 
@@ -130,7 +166,7 @@ def test_kubectl_finds_the_plugin(company: str):
     if kubectl is None:
         pytest.skip("kubectl is not installed")
     environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
-    command = [kubectl, "qm", "queues", "--server", company, "-o", "name"]
+    command = [kubectl, "qm", "queues", "--server", company, "--token", TOKEN, "-o", "name"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.split() == NAMES, done.stderr
 
@@ -138,4 +174,4 @@ def test_kubectl_finds_the_plugin(company: str):
 def test_the_users_own_token_goes_along(kubeconfig: Path):
     from queue_manager.cli.tunnel import Tunnel
 
-    assert Tunnel("http://127.0.0.1:1", "prod", str(kubeconfig)).token() == "kube-token-of-ada"
+    assert Tunnel("http://127.0.0.1:1", "prod", str(kubeconfig)).token() == TOKEN

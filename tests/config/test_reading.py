@@ -219,7 +219,7 @@ def test_what_has_no_effect_yet_is_told():
     )
     assert not result.errors
     told = {problem.field for problem in advise(result.objects) if "no effect" in problem.message}
-    assert told == {"spec.userMayOverride", "kind"}
+    assert told == {"spec.userMayOverride"}
 
 
 @pytest.mark.parametrize(
