@@ -127,7 +127,12 @@ def test_a_queue_above_its_nominal_quota_is_worked_back_as_the_owner_returns(pro
     assert sorted(preempted(product, namespace, *borrowers)) == ["e2", "e3"]
     product.cluster.wait_pods(namespace, 1, selector=pods_of_job("e0"))
     product.cluster.finish_pods(namespace, pods_of_job("e0"))
-    product.wait_state(namespace, "e2", State.RUNNING, timeout=LONG)
+
+    def back() -> bool:
+        # Both are equally old where they were created within one second: that is all Kubernetes tells.
+        return any((row := product.row(namespace, name)) and row.state is State.RUNNING for name in ("e2", "e3"))
+
+    wait_for(back, "one of those that were sent away runs again", LONG)
     assert (product.charged("elastic"), product.charged("owner")) == (8, 8)
 
 
