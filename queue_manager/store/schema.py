@@ -6,7 +6,7 @@ does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from sqlalchemy import (
     BigInteger,
@@ -77,6 +77,14 @@ def _of_workload() -> Column[str]:
 
 def _index_key(column: str) -> Column[int]:
     return Column(column, Integer, primary_key=True, autoincrement=False)
+
+
+def _for_lists() -> Iterator[Index]:
+    """What filters and sorts of a list of workloads go by: live and ended ones have the same."""
+    yield Index(None, "created_at", "uid")
+    for column in ("queue", "namespace", "user", "state", "kind", "priority"):
+        yield Index(None, column, "created_at", "uid")
+    yield Index(None, "namespace", "name", "uid")
 
 
 revisions = Table(
@@ -158,14 +166,7 @@ workloads = Table(
     CheckConstraint(f"after_drain IS NULL OR after_drain IN ({STATES})", name="after_drain"),
     CheckConstraint(f"(state IN ({CHARGED_STATES})) = (open_attempt IS NOT NULL)", name="charged_has_admission"),
     CheckConstraint(f"state NOT IN ({ENDED_STATES}) OR finished_at IS NOT NULL", name="ended_has_time"),
-    Index(None, "created_at", "uid"),
-    Index(None, "queue", "created_at", "uid"),
-    Index(None, "namespace", "created_at", "uid"),
-    Index(None, "user", "created_at", "uid"),
-    Index(None, "state", "created_at", "uid"),
-    Index(None, "kind", "created_at", "uid"),
-    Index(None, "priority", "created_at", "uid"),
-    Index(None, "namespace", "name", "uid"),
+    *_for_lists(),
     Index("workloads_live_idx", "queue", "state", postgresql_where=text(NOT_ENDED)),
     Index("workloads_ended_idx", "finished_at", "uid", postgresql_where=text(f"state IN ({ENDED_STATES})")),
     comment="One row per job object; requested is the greatest need over the stages, by resource",
@@ -198,14 +199,7 @@ history = Table(
     _json("pod_groups", "[]"),
     _json("pod_sets", "[]"),
     _json("admissions", "[]"),
-    Index(None, "created_at", "uid"),
-    Index(None, "queue", "created_at", "uid"),
-    Index(None, "namespace", "created_at", "uid"),
-    Index(None, "user", "created_at", "uid"),
-    Index(None, "state", "created_at", "uid"),
-    Index(None, "kind", "created_at", "uid"),
-    Index(None, "priority", "created_at", "uid"),
-    Index(None, "namespace", "name", "uid"),
+    *_for_lists(),
     Index(None, "finished_at", "uid"),
     postgresql_partition_by="RANGE (finished_at)",
     comment="Workloads that ended, by month of their end; row, pod_groups, pod_sets and admissions are those of the "
