@@ -68,6 +68,7 @@ def create_app(
         if warm:
             context.planner.warm()
         yield
+        app.state.hub.close()
         await run_in_threadpool(context.close)
         await authentication.close()
 

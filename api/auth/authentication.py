@@ -41,8 +41,9 @@ class Verifier(Protocol):
         """Whether it looks like one of this way."""
         ...
 
-    async def verify(self, credential: str) -> Identity:
-        """Whose it is. RefusedError when it proves nothing, UnavailableError when that can't be found out."""
+    async def verify(self, credential: str, address: str = "") -> Identity:
+        """Whose it is. RefusedError when it proves nothing, UnavailableError when that can't be found out. `address` is
+        where it came from."""
         ...
 
     async def close(self) -> None:
@@ -63,19 +64,35 @@ class Authentication:
     open_metrics: bool = True
     ways: Sequence[str] = field(default=("API tokens",))
 
-    async def identify(self, credential: str) -> Identity:
-        """Whose a credential is; RefusedError, UnavailableError."""
+    async def identify(self, credential: str, address: str = "") -> Identity:
+        """Whose a credential is, that came from an address; RefusedError, UnavailableError."""
         if len(credential) > MAX_CREDENTIAL or not credential.isascii() or not credential.isprintable():
             raise RefusedError("it is no token")
         for verifier in self.verifiers:
             if verifier.takes(credential):
-                return await verifier.verify(credential)
+                return await verifier.verify(credential, address)
         raise RefusedError(f"it is of no kind that is accepted here ({', '.join(self.ways)})")
 
     async def close(self) -> None:
         """Ends all connections of the verifiers."""
         for verifier in self.verifiers:
             await verifier.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a request came with, for what goes on for long: who asks has to be who they are all the time."""
+
+    authentication: Authentication
+    caller: Identity
+    credential: str = ""
+
+    async def again(self) -> Identity:
+        """Who asks, as of now; RefusedError, UnavailableError."""
+        if not self.credential:
+            return self.caller
+        found = await self.authentication.identify(self.credential, self.caller.address)
+        return replace(found, address=self.caller.address)
 
 
 class Authenticate:
@@ -95,13 +112,14 @@ class Authenticate:
         caller = NOBODY if self._authentication.required else LOCAL
         if credential:
             try:
-                caller = await self._authentication.identify(credential)
+                caller = await self._authentication.identify(credential, address)
             except RefusedError as error:
                 log.info("authentication refused", address=address, path=scope["path"], why=str(error))
                 # A cookie that has expired, or is of another server of this host, is as good as none.
                 if not from_cookie:
                     await _refuse(f"the token is not accepted: {error}")(scope, receive, send)
                     return
+                credential = ""
             except UnavailableError as error:
                 log.warning("authentication unavailable", why=str(error))
                 refusal = problem_response(503, "Authentication unavailable", str(error), headers={"Retry-After": "5"})
@@ -110,7 +128,8 @@ class Authenticate:
         if caller is NOBODY and scope["method"] not in SAFE_METHODS and scope["path"] not in FORMS:
             await _refuse("a token is needed")(scope, receive, send)  # before a body of any size is read
             return
-        scope.setdefault("state", {})["caller"] = replace(caller, address=address)
+        caller = replace(caller, address=address)
+        scope.setdefault("state", {}).update(caller=caller, proof=Proof(self._authentication, caller, credential))
         await self.app(scope, receive, send)
 
 

@@ -32,7 +32,7 @@ class KubernetesVerifier:
         """The API server knows tokens of many kinds, so it is asked about all that nobody else takes."""
         return True
 
-    async def verify(self, credential: str) -> Identity:
+    async def verify(self, credential: str, address: str = "") -> Identity:
         """Whose it is."""
         place, now = hashlib.sha256(credential.encode()).digest(), self._monotonic()
         known = self._kept.get(place)

@@ -82,7 +82,7 @@ class OidcVerifier:
             return False
         return unproven.get("iss") == self._settings.issuer
 
-    async def verify(self, credential: str) -> Identity:
+    async def verify(self, credential: str, address: str = "") -> Identity:
         """Whose it is."""
         try:
             header = jwt.get_unverified_header(credential)

@@ -28,7 +28,7 @@ class TokenVerifier:
         """Whether it begins as ours do."""
         return credential.startswith(PREFIX)
 
-    async def verify(self, credential: str) -> Identity:
+    async def verify(self, credential: str, address: str = "") -> Identity:
         """Whose it is, with the roles that it carries."""
         try:
             token = await run_in_threadpool(self._find, credential)

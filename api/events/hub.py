@@ -15,6 +15,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
+from queue_manager.store.events import CONFIGURATION as REVISION
 from queue_manager.store.events import Event, Range
 from queue_manager.store.listen import listen
 from queue_manager.store.notify import CHANGED, CONFIGURATION, INSTRUCTIONS
@@ -38,11 +39,23 @@ class Hub:
         self._grown = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
+        self._revisions = 0
+        self.closing = asyncio.Event()
+        """Set when the process ends: every stream does, too."""
 
     @property
     def streams(self) -> int:
         """How many follow now."""
         return self._streams
+
+    @property
+    def revisions(self) -> int:
+        """Grows with each revision of the configuration that was read while somebody followed."""
+        return self._revisions
+
+    def close(self) -> None:
+        """Ends all streams at once; to be called in the event loop."""
+        self.closing.set()
 
     async def begin(self) -> Range:
         """Which events there are; from now on the hub follows, until as many `end`s were called."""
@@ -96,6 +109,7 @@ class Hub:
 
     async def _read(self) -> None:
         while found := await run_in_threadpool(self._store.events_after, self._last, BATCH):
+            self._revisions += sum(event.type == REVISION for event in found)
             self._ring += found
             self._last = found[-1].id
             if len(self._ring) > 2 * RING:

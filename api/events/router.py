@@ -12,6 +12,7 @@ from queue_manager.store.records import State
 
 from ..context import Ctx
 from ..problems import ProblemError
+from .reader import Reader
 from .stream import EventStream, Wanted
 
 router = APIRouter(tags=["events"])
@@ -55,21 +56,17 @@ async def events(
 
     The first event is `ready`. Who comes back with Last-Event-ID misses nothing; `reset` says that what came after that
     id is not kept any more. Filters are those of lists; with one of user, kind, namespace or state there are no
-    revisions.
+    revisions. A stream ends within seconds of its token, or of the reader's last role; what they may not see any more
+    is told no more.
     """
     after = _place(last_event_id)
     await run_in_threadpool(context.queue_names, queue, cohort)  # refuses names that there are not
 
-    def queues() -> frozenset[str] | None:
-        try:
-            names = context.queue_names(queue, cohort)
-        except ProblemError:
-            return frozenset()  # the cohort is gone
-        return None if names is None else frozenset(names)
-
     chosen = {"state": [each.value for each in state], "user": user, "kind": kind, "namespace": namespace}
     fields = {name: frozenset(values) for name, values in chosen.items() if values}
-    return EventStream(request.app.state.hub, Wanted(frozenset(type), queues, fields), after)
+    reader = Reader(context, request.state.proof, queue, cohort)
+    wanted = Wanted(frozenset(type), reader.queues, fields)
+    return EventStream(request.app.state.hub, wanted, after, may_go_on=reader.may_go_on)
 
 
 def _place(last_event_id: str) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,14 +22,18 @@ HEARTBEAT = 15.0
 PATIENCE = 30.0
 """Seconds that a client may take for what it was sent; it can come back and read on."""
 LONGEST = 3600.0
-"""Seconds after which a stream ends: whoever reads on has to prove again who they are."""
+"""Seconds after which a stream ends: whoever reads on begins anew."""
+PROOF = 5.0
+"""Seconds after which who reads is asked again who they are, and what they may see: so long a stream outlives a token
+that is revoked, or the last role, at most."""
 STREAMS = 500
 """Streams of one process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which events a stream has. `queues` are asked for anew when the configuration has changed; None: all."""
+    """Which events a stream has. `queues` are asked for anew when the configuration, or what the reader may see, has
+    changed; None: all."""
 
     types: frozenset[str]
     queues: Callable[[], frozenset[str] | None]
@@ -46,16 +50,31 @@ class Wanted:
         return all(event.body.get(name) in values for name, values in self.fields.items())
 
 
-class EventStream(Response):
-    """A response that goes on until the client leaves, does not read, or an hour is over."""
+async def _always() -> bool:
+    return True
 
-    def __init__(self, hub: Hub, wanted: Wanted, after: int | None, heartbeat: float = HEARTBEAT) -> None:
+
+class EventStream(Response):
+    """A response that goes on until the client leaves, does not read, or may not any more, the process ends, or an hour
+    is over. `may_go_on` says every few seconds whether it may still."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        wanted: Wanted,
+        after: int | None,
+        heartbeat: float = HEARTBEAT,
+        may_go_on: Callable[[], Awaitable[bool]] = _always,
+    ) -> None:
         super().__init__()
         self._hub, self._wanted, self._after, self._heartbeat = hub, wanted, after, heartbeat
+        self._may_go_on = may_go_on
+        self._proofs = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._hub.streams >= STREAMS:
-            detail = f"{STREAMS} streams are open already"
+        if self._hub.streams >= STREAMS or self._hub.closing.is_set():
+            closing = self._hub.closing.is_set()
+            detail = "the server is ending" if closing else f"{STREAMS} streams are open already"
             refusal = problem_response(503, "Too many streams", detail, headers={"Retry-After": "10"})
             await refusal(scope, receive, send)
             return
@@ -63,17 +82,28 @@ class EventStream(Response):
         try:
             known = await self._hub.begin()
             await send({"type": "http.response.start", "status": 200, "headers": headers})
-            pushing = asyncio.create_task(self._push(self._texts(known.purged, known.last), send))
-            leaving = asyncio.create_task(_until_gone(receive))
+            ways = (
+                self._push(self._texts(known.purged, known.last), send),
+                _until_gone(receive),
+                self._until_refused(),
+                self._hub.closing.wait(),
+            )
+            tasks = [asyncio.ensure_future(way) for way in ways]
             try:
-                await asyncio.wait({pushing, leaving}, timeout=LONGEST, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(tasks, timeout=LONGEST, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for task in (pushing, leaving):
+                for task in tasks:
                     task.cancel()
-                await asyncio.gather(pushing, leaving, return_exceptions=True)
+                await asyncio.gather(*tasks, return_exceptions=True)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             await self._hub.end()
+
+    async def _until_refused(self) -> None:
+        await asyncio.sleep(PROOF)
+        while await self._may_go_on():
+            self._proofs += 1
+            await asyncio.sleep(PROOF)
 
     async def _push(self, texts: AsyncIterator[bytes], send: Send) -> None:
         async for text in texts:
@@ -89,19 +119,25 @@ class EventStream(Response):
         elif after is None:
             after = last
             yield _text("ready", last, {})
-        queues = await run_in_threadpool(self._wanted.queues)
+        seen, queues = self._seen(), await run_in_threadpool(self._wanted.queues)
         async for batch in self._hub.follow(after, self._heartbeat):
             if not batch:
                 yield b": still here\n\n"
                 continue
-            found = []
-            for event in batch:
-                if event.type == CONFIGURATION:
-                    queues = await run_in_threadpool(self._wanted.queues)
-                if self._wanted.chooses(event, queues):
-                    found.append(_text(event.type, event.id, {"at": event.at, **_told(event, queues)}))
+            # What is told is what may be seen now, however old it is.
+            if seen != self._seen():
+                seen, queues = self._seen(), await run_in_threadpool(self._wanted.queues)
+            found = [
+                _text(event.type, event.id, {"at": event.at, **_told(event, queues)})
+                for event in batch
+                if self._wanted.chooses(event, queues)
+            ]
             # The place of what was left out is told, too: who comes back does not go through it again.
             yield b"".join(found) or f"id: {batch[-1].id}\n\n".encode()
+
+    def _seen(self) -> tuple[int, int]:
+        """Another pair when what the reader may see may be another, too."""
+        return self._hub.revisions, self._proofs
 
 
 def _told(event: Event, queues: frozenset[str] | None) -> Mapping[str, Any]:

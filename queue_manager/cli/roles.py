@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from random import Random
 
@@ -46,7 +46,15 @@ def process_name() -> str:
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals to the process it is part of."""
+    """Leaves the signals to the process it is part of. `ending` is called before it waits for what it has begun."""
+
+    def __init__(self, config: uvicorn.Config, ending: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._ending()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -62,14 +70,15 @@ def listen_on(host: str, port: int) -> socket.socket:
     return listening
 
 
-async def serve_http(app: ASGIApp, listening: socket.socket) -> None:
-    """Serves an application until cancelled, then finishes what it has begun (3 s at most), and its lifespan."""
+async def serve_http(app: ASGIApp, listening: socket.socket, ending: Callable[[], None] = lambda: None) -> None:
+    """Serves an application until cancelled, then finishes what it has begun (3 s at most), and its lifespan. `ending`
+    tells what would go on for ever that it ends."""
     # Addresses in the audit log are the peer's, unless it is a proxy that the admin names.
     proxies = os.environ.get("FORWARDED_ALLOW_IPS", "")
     config = uvicorn.Config(
         app, log_config=None, access_log=False, timeout_graceful_shutdown=3, proxy_headers=bool(proxies)
     )
-    server = _Server(config)
+    server = _Server(config, ending)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         await asyncio.shield(serving)

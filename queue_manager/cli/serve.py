@@ -39,4 +39,5 @@ async def _serve(options: ApiOptions, store: Store, listening: socket.socket) ->
     authentication = authentication_of(options.auth, options.host, store, reviewer)
     host, port = listening.getsockname()[:2]
     log.info("serving", url=f"http://{host}:{port}", authentication=words_on(authentication))
-    await serve_http(create_app(store, registry=REGISTRY, warm=True, authentication=authentication), listening)
+    app = create_app(store, registry=REGISTRY, warm=True, authentication=authentication)
+    await serve_http(app, listening, app.state.hub.close)

@@ -120,7 +120,7 @@ async def _up(options: UpOptions, store: Store, data: Path, listening: socket.so
                 registry=registry,
                 not_ready=lambda: "" if controller.ready else "catching up",
             )
-            group.create_task(serve_http(app, listening))
+            group.create_task(serve_http(app, listening, app.state.hub.close))
             log.info("serving", url=url, authentication=words_on(authentication))
             if options.demo:
                 group.create_task(_show(DemoView(url, token_for(url) if authentication.required else "")))
