@@ -32,7 +32,7 @@ class File:
 @dataclass(frozen=True)
 class Type:
     """A command. `{hash}` is the hash of the plan before. `fails` is its exit code, `says` what has to be in its
-    output."""
+    output: at once, or of an explanation as soon as it is complete (the first one after a change is short)."""
 
     who: str
     command: str
@@ -203,7 +203,11 @@ an admin's token and keeps it in a profile for the commands of whoever started i
     Say("### New cables (SRE)"),
     Type(SRE, "qm drain flavor h100 --let-finish --reason 'new cables in row 3'", ["Hold"]),
     Type(SRE, "qm stops", ["new cables in row 3"]),
-    Type(SRE, "qm explain language/pretrain-2", ["is stopped", "new cables in row 3", "--undo"]),
+    Type(
+        SRE,
+        "qm explain language/pretrain-2",
+        ["is stopped", "new cables in row 3", "--undo", "24 nvidia.com/gpu short"],
+    ),
     Type(SRE, "qm drain flavor h100 --undo --reason 'cables are in'"),
     Say("A job that fills the log is stopped and held until its user has looked at it:"),
     Type(SRE, "qm hold vision/segmentation --reason 'fills the log disk'", ["held"]),

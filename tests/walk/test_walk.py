@@ -11,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ BEGIN, END = "<!-- the walk: written by tests/walk -->\n", "<!-- end of the walk
 AT = "2026-03-02T09:00:00Z"
 SECRET = re.compile(r"\bqm_[\w-]{20,}")
 RACING = {"release", "reprioritise"}
+EXPLAINED = 30.0
+"""Seconds until an explanation is complete; it is looked at again every other second."""
 HASH = re.compile(r"--if-plan ([0-9a-f]{16,})")
 
 
@@ -102,7 +105,21 @@ class Walk:
         subprocess.run(command, env=self.environments[step.who], text=True, input=self.secret, check=True)
 
     def type(self, step: Type) -> None:
-        command = step.command.replace("{hash}", self.plan)
+        command, deadline = step.command.replace("{hash}", self.plan), time.monotonic() + EXPLAINED
+        shown = self.run(step, command)
+        while command.startswith("qm explain") and not all(text in shown for text in step.says):
+            assert time.monotonic() < deadline, f"{step.who}$ {command}\n{shown}"
+            shown = self.run(step, command)
+        missing = [text for text in step.says if text not in shown]
+        assert not missing, f"{step.who}$ {command}\n{shown}"
+        if found := HASH.search(shown):
+            self.plan = found[1]
+        if found := SECRET.search(shown):
+            self.secret = found[0]
+        self.guide.append(f"```\n{step.who}$ {even(command)}\n{even(shown)}```\n\n")
+
+    def run(self, step: Type, command: str) -> str:
+        """What a command prints; AssertionError where its exit code is another than the step's."""
         done = subprocess.run(
             shlex.split(command),
             cwd=self.folder,
@@ -114,13 +131,7 @@ class Walk:
             check=False,
         )
         assert done.returncode == step.fails, f"{step.who}$ {command}\n{done.stdout}"
-        missing = [text for text in step.says if text not in done.stdout]
-        assert not missing, f"{step.who}$ {command}\n{done.stdout}"
-        if found := HASH.search(done.stdout):
-            self.plan = found[1]
-        if found := SECRET.search(done.stdout):
-            self.secret = found[0]
-        self.guide.append(f"```\n{step.who}$ {even(command)}\n{even(done.stdout)}```\n\n")
+        return done.stdout
 
 
 def even(text: str) -> str:
@@ -128,7 +139,9 @@ def even(text: str) -> str:
     text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", AT, text)
     text = re.sub(r"(created |looked at |for |\()\d+[sm](?= ago|,|\)|$)", r"\g<1>9s", text, flags=re.MULTILINE)
     # In a table the column keeps its width.
-    text = re.sub(r"(?<=  )( ?)\b\d+s\b(?=  | *$)", lambda found: f"{'9s':>{len(found[0])}}", text, flags=re.MULTILINE)
+    text = re.sub(
+        r"(?<=  )( ?)\b\d+[sm]\b(?=  | *$)", lambda found: f"{'9s':>{len(found[0])}}", text, flags=re.MULTILINE
+    )
     text = SECRET.sub("qm_" + "x" * 43, text)
     return re.sub(r"\b[0-9a-f]{32,}\b", "0123456789abcdef", text)
 
