@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import Depends, Request
 
-from queue_manager.config.compiled import Compiled, from_stored, to_engine
+from queue_manager.config.compiled import Compiled, to_engine
 from queue_manager.config.compiled import Settings as CompiledSettings
+from queue_manager.config.known import KnownObjects
 from queue_manager.config.models import ConfigObject, RoleBinding, Settings
 from queue_manager.config.stops import Stop, stops_of
 from queue_manager.store import records
@@ -51,6 +52,7 @@ class _Newest:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.loaded: Loaded | None = None
+        self.known = KnownObjects()
         self.access: dict[tuple[Grant, ...], Access] = {}
 
     def access_by(self, loaded: Loaded, caller: Identity) -> Access:
@@ -111,6 +113,11 @@ class Context:
                 self._newest.access.clear()
             return self._newest.loaded
 
+    def learn(self, rows: Iterable[records.ConfigObject], objects: Iterable[ConfigObject]) -> None:
+        """That these rows are these objects, so that who reads the revision that has them need not read them again."""
+        with self._newest.lock:
+            self._newest.known.learn(rows, objects)
+
     @property
     def sees_all(self) -> bool:
         """Whether the caller may see everything by the proof itself: no configuration has to be looked at for that."""
@@ -138,7 +145,7 @@ class Context:
 
     def _load(self) -> Loaded:
         revision, stored = self.store.load_configuration()
-        objects = from_stored(stored).objects
+        objects = self._newest.known.read(stored).objects
         stops = stops_of(stored)
         bindings = tuple(item for item in objects if isinstance(item, RoleBinding))
         hides = any(isinstance(item, Settings) and item.spec.access.outside == "Hidden" for item in objects)

@@ -206,6 +206,8 @@ def write(context: Context, proposal: Proposal, reason: str) -> Applied:
         address=context.caller.address,
         allowed=allowed,
     )
+    new = {item.key: item for item in proposal.objects}
+    context.learn(proposal.made, (new[key_of(row)] for row in proposal.made))
     return Applied(
         revision=revision.number,
         changes=_changes(revision.diff) if revision.number != before else [],

@@ -17,6 +17,7 @@ from queue_manager.cli.options import ApiOptions
 from queue_manager.cli.roles import listen_on, open_store, serve_http, until_signalled
 from queue_manager.cluster.credentials import Credentials
 from queue_manager.cluster.transport import ApiServer
+from queue_manager.controller.garbage import settle_garbage
 from queue_manager.store.store import Store
 
 log = structlog.get_logger(__name__)
@@ -38,6 +39,7 @@ async def _serve(options: ApiOptions, store: Store, listening: socket.socket) ->
     reviewer = ApiServer(Credentials.default(options.kubeconfig)) if options.auth.kubernetes else None
     authentication = authentication_of(options.auth, options.host, store, reviewer)
     host, port = listening.getsockname()[:2]
+    settle_garbage()
     log.info("serving", url=f"http://{host}:{port}", authentication=words_on(authentication))
     app = create_app(store, registry=REGISTRY, warm=True, authentication=authentication)
     await serve_http(app, listening, app.state.hub.close)

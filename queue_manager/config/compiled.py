@@ -134,7 +134,11 @@ def stored_objects(objects: Iterable[models.ConfigObject], owner: str = "") -> l
 def compile_objects(objects: Iterable[Stored], revision: int = 0) -> Compiled:
     """`to_engine` of what the store holds. Objects that can't be read any more are left out and named in `problems`."""
     rows = list(objects)
-    result = from_stored(rows)
+    return compile_parsed(from_stored(rows), rows, revision)
+
+
+def compile_parsed(result: ParseResult, rows: Iterable[Stored], revision: int) -> Compiled:
+    """`compile_objects` where the rows are read already."""
     return replace(to_engine(result.objects, revision, stops_of(rows)), problems=result.errors)
 
 

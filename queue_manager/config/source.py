@@ -19,6 +19,20 @@ try:
 except ImportError:  # pragma: no cover - PyYAML without libyaml
     from yaml import SafeLoader as _Loader  # type: ignore[assignment]
 
+
+class _Plain(_Loader):
+    """Composes nodes without working out their tags, of which nothing is read: `_scalar` decides by the text."""
+
+    def resolve(self, kind: type[yaml.Node], value: object, implicit: object) -> str:
+        return ""
+
+    def descend_resolver(self, current_node: object, current_index: object) -> None:
+        pass
+
+    def ascend_resolver(self) -> None:
+        pass
+
+
 MAX_BYTES = 32 * 1024 * 1024
 MAX_DEPTH = 40
 MAX_ALIASED_VALUES = 100_000
@@ -110,7 +124,7 @@ def read_documents(text: str, file: str) -> tuple[list[Document], list[Problem]]
 
 def _compose(text: str) -> Iterator[yaml.Node]:
     _refuse_deep_nesting(text)
-    loader = _Loader(text)
+    loader = _Plain(text)
     try:
         while loader.check_node():
             node = loader.get_node()
