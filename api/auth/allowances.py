@@ -2,7 +2,8 @@
 be used together with what is borrowed from outside.
 
 What a platform admin (or the admin of a subtree above) gives or takes changes what the subtree has; what its own admins
-do never does. It is noted at their first change, so that a quota taken from one child may be given to another later.
+do never does. It is noted at the first change of somebody within, for their node and all above it, so that a quota
+taken from one child may be given to another later, and no two who are admins of nodes within each other give it twice.
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ class Has:
 
 
 Cells = Mapping[Cell, Has]
+NOTHING_KEPT: Mapping[tuple[str, str], Cells] = {}
 
 
-def cells_of(compiled: Compiled, node: Node) -> dict[Cell, Has]:
-    """What the subtree of a node has.
+def cells_of(compiled: Compiled, node: Node, kept: Mapping[tuple[str, str], Cells] = NOTHING_KEPT) -> dict[Cell, Has]:
+    """What the subtree of a node has; of nodes below that have `kept` more than they use now, that.
 
     Where the cohort has a borrowing limit of its own, the engine holds all below it to that. Where it has none, the
     children's limits are what bounds the subtree.
     """
     own = _quotas(compiled, node)
-    children = [cells_of(compiled, child) for child in node.children]
+    children = [_child_cells(compiled, child, kept) for child in node.children]
     found: defaultdict[Cell, Has] = defaultdict(Has)
     for cells in children:
         for cell, has in cells.items():
@@ -54,6 +56,24 @@ def cells_of(compiled: Compiled, node: Node) -> dict[Cell, Has]:
         elif not used_below:
             total.most = None
     return dict(found)
+
+
+def _child_cells(compiled: Compiled, node: Node, kept: Mapping[tuple[str, str], Cells]) -> Cells:
+    known, now = kept.get((node.kind, node.name)), cells_of(compiled, node, kept)
+    return now if known is None else greatest(known, now)
+
+
+def greatest(one: Cells, other: Cells) -> dict[Cell, Has]:
+    """The greater of both, cell by cell."""
+    found = dict(one)
+    for cell, has in other.items():
+        known = found.get(cell)
+        if known is not None:
+            unlimited = known.most is None or has.most is None
+            most = None if unlimited else max(known.most or 0, has.most or 0)
+            has = Has(max(known.guaranteed, has.guaranteed), most)
+        found[cell] = has
+    return found
 
 
 def _quotas(compiled: Compiled, node: Node) -> dict[Cell, CellQuota]:

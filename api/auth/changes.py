@@ -1,7 +1,8 @@
 """Whether the caller may make a change of the configuration: all of it or nothing, every refusal at once.
 
-A platform admin may make any. The queue admin of a node may, below it, create, change, move and delete cohorts, queues,
-local queues, and bindings of roles up to their own; the node itself keeps what it draws from its surroundings.
+The platform admin of the whole tree may make any. An admin of a node, be they queue admin or platform admin there, may
+create, change, move and delete cohorts, queues, local queues, and bindings of roles up to their own below it; the node
+itself keeps what it draws from its surroundings, and no admins of nodes within each other enlarge it together.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from queue_manager.store.allowances import Allowance
 
 from ..problems import ProblemError
 from .access import Access, NodeKey, access_of, find_node, grants_of, keys_of
-from .allowances import cells_of, excess, find_kept, from_kept, moved_on, to_kept
+from .allowances import cells_of, excess, find_kept, from_kept, greatest, moved_on, to_kept
 from .bound import refuse_orphans
 from .roles import ROLES, Role
 
@@ -150,8 +151,8 @@ class _Change:
         return nodes[key[1]].parent if key[1] in nodes else ""
 
     def _is_top(self, key: NodeKey) -> bool:
-        """Whether the caller has the role by a binding to this very node, and not by one above it."""
-        if self._before.tops.get(key) != Role.QUEUE_ADMIN:
+        """Whether the caller is admin by a binding to this very node, and not by one above it."""
+        if self._before.tops.get(key, 0) < Role.QUEUE_ADMIN:
             return False
         node = (self._before.tree.queues if key[0] == "Queue" else self._before.tree.cohorts)[key[1]]
         return not (node.parent and self._before.may(Role.QUEUE_ADMIN, ("Cohort", node.parent)))
@@ -196,20 +197,33 @@ class _Change:
         return found
 
     def share_out(self, kept: list[Allowance]) -> tuple[list[Allowance], list[Refusal]]:
-        """What the subtrees of the caller have, with those noted that were not yet, and what would be too much."""
-        refusals = []
-        for key, role in sorted(self._before.tops.items()):
-            if role != Role.QUEUE_ADMIN or not self._is_top(key):
-                continue
+        """What subtrees have, with those noted that were not yet, and what would be too much: first for the caller's
+        own nodes, else for others that the caller is not above. What is there already is not too much."""
+        tops = [key for key in sorted(self._before.tops) if self._is_top(key)]
+        for key in tops:
+            kept = self._noted(kept, key)
+        own, others = list[Refusal](), list[Refusal]()
+        for each in kept:
+            key = (each.kind, each.name)
             was, will = _node(self._before.tree, key), _node(self._after.tree, key)
-            if was is None or will is None:
+            if was is None or will is None or _is_above(self._before, was):
                 continue
-            known = find_kept(kept, *key)
-            if known is None:
-                known = to_kept(*key, cells_of(self._loaded.compiled, was))
-                kept = [*kept, known]
-            refusals += [Refusal(*key, text) for text in excess(from_kept(known), cells_of(self._compiled, will))]
-        return kept, refusals
+            allowed = greatest(from_kept(each), cells_of(self._loaded.compiled, was))
+            found = [Refusal(*key, text) for text in excess(allowed, cells_of(self._compiled, will))]
+            (own if key in tops else others).extend(found)
+        return kept, own or others
+
+    def _noted(self, kept: list[Allowance], key: NodeKey) -> list[Allowance]:
+        """With what the node and those above it have, before anything of it is given away."""
+        node, seen = _node(self._before.tree, key), set[NodeKey]()
+        while node is not None and key not in seen:  # cohorts of a damaged configuration may form a cycle
+            seen.add(key)
+            if find_kept(kept, *key) is None:
+                known = {(each.kind, each.name): from_kept(each) for each in kept}
+                kept = [*kept, to_kept(*key, cells_of(self._loaded.compiled, node, known))]
+            key = ("Cohort", node.parent)
+            node = _node(self._before.tree, key) if node.parent else None
+        return kept
 
 
 def _carried_on(kept: Sequence[Allowance], access: Access, before: Compiled, after: Compiled) -> list[Allowance]:
@@ -229,9 +243,8 @@ def _carried_on(kept: Sequence[Allowance], access: Access, before: Compiled, aft
 
 
 def _is_above(access: Access, node: Node) -> bool:
-    key = (node.kind, node.name)
-    if access.may(Role.PLATFORM_ADMIN, key):
-        return True
+    if access.may_everywhere(Role.QUEUE_ADMIN):
+        return True  # there is nothing above the whole tree that could give it more
     return bool(node.parent) and access.may(Role.QUEUE_ADMIN, ("Cohort", node.parent))
 
 

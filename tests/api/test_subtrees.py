@@ -92,7 +92,9 @@ def test_quotas_are_shared_out_again_and_again_within_what_the_subtree_has(team:
 def test_the_platform_admin_of_a_subtree_does_not_hang_it_below_somebody_elses_cohort(team: Team):
     team.admin = bearer(token(team.client.app.state.context.store, "platform-admin", OWN))
     moved = document("Cohort", OWN, {**pool(16)["spec"], "parent": "vision"})
-    assert team.refusals(moved) == [f"Cohort {OWN}: moves below the cohort 'vision': needs the role queue-admin there"]
+    assert team.refusals(moved) == [
+        f"Cohort {OWN}: parent: only somebody above this node may change what it draws from its surroundings"
+    ]
     assert team.apply(moved, platform=True).status_code == 200
 
 
