@@ -85,6 +85,21 @@ _NODE = {
     "workloads": {"running": 9, "waiting": 3},
     "cells": [_CELL],
 }
+_USED = {
+    "start": "2026-11-01T00:00:00Z",
+    "end": "2026-12-01T00:00:00Z",
+    "queue": None,
+    "cohort": "research",
+    "namespace": None,
+    "user": None,
+    "flavor": None,
+    "resource": "nvidia.com/gpu",
+    "kind": None,
+    "priorityClass": None,
+    "usedSeconds": 186624000,
+    "average": 72.0,
+    "nominalSeconds": 165888000,
+}
 _CHECK = {
     "name": "dataset-cached",
     "state": "Ready",
@@ -182,6 +197,14 @@ EXAMPLES: Mapping[str, Any] = {
     "EvictRequest": {**_REASON, "requeueAfter": "10m"},
     "NodeUsage": _NODE,
     "TreeUsage": {"revision": 8, "items": [{**_NODE, "children": []}]},
+    "UsageOverTime": {
+        "from": "2026-11-01T00:00:00Z",
+        "to": "2026-12-01T00:00:00Z",
+        "step": "",
+        "by": ["cohort", "resource"],
+        "keptSince": "2023-08-01T00:00:00Z",
+        "items": [_USED],
+    },
     "RevisionEntry": _REVISION,
     "Page_RevisionEntry_": {"items": [_REVISION], "next": "8"},
     "Document": examples.OBJECTS["Queue"],

@@ -98,6 +98,15 @@ def answer(value: BaseModel, selection: Selection | None, headers: Mapping[str, 
     return json_response(encoded, headers=headers)
 
 
+def answer_with_items(value: BaseModel, selection: Selection | None) -> Response:
+    """An object that holds a list, or what was asked for of each of its items."""
+    encoded = value.model_dump_json(by_alias=True)
+    if selection is None:
+        return json_response(encoded)
+    decoded = msgspec.json.decode(encoded)
+    return json_response(msgspec.json.encode({**decoded, "items": project(decoded["items"], selection)}))
+
+
 def page(items: Sequence[bytes], following: str | None, selection: Selection | None) -> Response:
     """A page of objects that are JSON already, or what was asked for of each."""
     if selection is not None:

@@ -85,6 +85,7 @@ DECISIONS: Mapping[Route, Need] = {
     ("GET", "/workloads/{namespace}/{name}"): READ_WORKLOAD,
     ("GET", "/fragments/workloads/{namespace}/{name}"): READ_WORKLOAD,
     ("GET", "/api/v1/tree"): READ,
+    ("GET", "/api/v1/usage"): READ,
     ("GET", "/api/v1/queues/{name:path}/usage"): Need(Where.QUEUE),
     ("GET", "/api/v1/cohorts/{name:path}/usage"): Need(Where.COHORT),
     ("GET", "/api/v1/schema"): READ,

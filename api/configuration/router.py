@@ -11,10 +11,12 @@ from starlette.concurrency import run_in_threadpool
 
 from queue_manager.config.json_schema import configuration_schema
 from queue_manager.config.source import MAX_BYTES
+from queue_manager.store.configurations import Chosen
 
 from ..auth.decisions import KINDS
 from ..context import Ctx
 from ..fields import Fields, answer, page_of, select
+from ..moments import From, To, span
 from ..paging import Cursor, Limit, Page
 from ..planning import service as planning
 from ..problems import MEDIA_TYPE, ProblemError
@@ -135,10 +137,29 @@ def get_schema() -> dict[str, Any]:
 
 
 @router.get("/revisions", response_model=Page[RevisionEntry])
-def list_revisions(context: Ctx, fields: Fields = "", cursor: Cursor = "", limit: Limit = 50) -> Response:
-    """Changes of the configuration, newest first."""
+def list_revisions(
+    context: Ctx,
+    author: Annotated[str, Query(max_length=600, description="Who made it")] = "",
+    since: From = "",
+    until: To = "",
+    kind: Annotated[str, Query(max_length=100, description="That touched an object of this kind")] = "",
+    object: Annotated[
+        str,
+        Query(
+            max_length=600,
+            description="That touched this object, called as in the audit log",
+            examples=["Queue/nlp", "LocalQueue/team/default"],
+        ),
+    ] = "",
+    fields: Fields = "",
+    cursor: Cursor = "",
+    limit: Limit = 50,
+) -> Response:
+    """Changes of the configuration, newest first; every filter narrows the list."""
     selection = select(fields, RevisionEntry)
-    found = service.list_revisions(context, cursor, limit)
+    begin, end = span(since, until, context.now())
+    chosen = Chosen(author, begin, end, service.chosen_touched(kind, object))
+    found = service.list_revisions(context, chosen, cursor, limit)
     return page_of(found.items, found.next, selection)
 
 

@@ -11,17 +11,19 @@ from queue_manager.config.difference import field_changes
 from queue_manager.config.export import export
 from queue_manager.config.models import ConfigObject
 from queue_manager.config.parse import ParseResult, parse
-from queue_manager.config.problem import Problem
+from queue_manager.config.problem import Problem, nearest_or_list
 from queue_manager.config.stops import KIND as STOP
 from queue_manager.config.stops import Stop
 from queue_manager.config.validate import advise, unknown_parents, validate
 from queue_manager.store import records
-from queue_manager.store.configurations import difference
+from queue_manager.store.configurations import Chosen, difference, touched
 from queue_manager.store.records import StaleConfiguration
 
 from ..auth.access import Access, find_node
 from ..auth.changes import check_change
+from ..auth.decisions import KINDS
 from ..context import Context, Loaded
+from ..moments import bad_query
 from ..paging import Page
 from ..problems import ProblemError, not_found
 from .schemas import Applied, DescribedChange, FieldChange, Finding, ObjectChange, RevisionEntry
@@ -338,13 +340,34 @@ def _is_seen_body(kind: str, spec: Mapping[str, Any], access: Access) -> bool:
     return True
 
 
-def list_revisions(context: Context, cursor: str, limit: int) -> Page[RevisionEntry]:
-    """Revisions, newest first."""
+def list_revisions(context: Context, chosen: Chosen, cursor: str, limit: int) -> Page[RevisionEntry]:
+    """Revisions that fit the filters, newest first. Of what somebody may not see no filter finds anything."""
     if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
         raise ProblemError(400, "Bad cursor", "use `next` of the page before, as it was given")
-    found: Sequence[records.Revision] = context.store.revisions(limit + 1, int(cursor) if cursor else None)
-    page = found[:limit]
     access = context.access
-    return Page(
-        items=[_entry(revision, access) for revision in page], next=str(page[-1].number) if len(found) > limit else None
-    )
+    before, found = int(cursor) if cursor else None, list[RevisionEntry]()
+    while len(found) <= limit:
+        page = context.store.revisions(limit + 1, before, chosen)
+        entries = [_entry(revision, access) for revision in page]
+        found += [entry for entry in entries if not access.narrowed or _touches(entry, chosen)]
+        if len(page) <= limit:
+            break
+        before = page[-1].number
+    shown = found[:limit]
+    return Page(items=shown, next=str(shown[-1].number) if len(found) > limit else None)
+
+
+def chosen_touched(kind: str, object: str) -> tuple[str, ...]:
+    """What `kind` and `object` of a query look for; 422 where they can be of no revision."""
+    known = (*KINDS.values(), STOP)
+    if kind and kind not in known:
+        raise bad_query("kind", f"has no {kind!r}; {nearest_or_list(kind, known, 'kind')}")
+    of_object = object.partition("/")[0]
+    if object and (of_object not in known or "/" not in object):
+        raise bad_query("object", f"is KIND/NAME, such as Queue/nlp, where KIND is one of {', '.join(known)}")
+    return tuple(filter(None, (kind, object)))
+
+
+def _touches(entry: RevisionEntry, chosen: Chosen) -> bool:
+    """Whether the part of a revision that is shown has what is looked for."""
+    return {*chosen.touched} <= {name for each in entry.diff for name in touched(each)}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import ClassVar
+
 from pydantic import Field
 
 from ..schema import ApiModel
@@ -50,3 +53,43 @@ class TreeUsage(ApiModel):
 
     revision: int
     items: list[TreeNode]
+
+
+class UsageEntry(ApiModel):
+    """What a group was charged in a bucket, [start, end). Of what it is not grouped by it says null.
+
+    `usedSeconds` is the amount in base units times seconds (GPU-seconds, milli-CPU-seconds, byte-seconds), draining
+    included: exact, rounded down once to whole ones.
+    """
+
+    FIELD_OF: ClassVar[dict[str, str]] = {
+        **{name: name for name in ("queue", "cohort", "namespace", "user", "flavor", "resource", "kind")},
+        "priorityClass": "priority_class",
+    }
+
+    start: datetime
+    end: datetime
+    queue: str | None = Field(None, description="Its name, also where it was deleted since")
+    cohort: str | None = Field(None, description="That the queue hangs on now, or the one above at `level`; or empty")
+    namespace: str | None = None
+    user: str | None = None
+    flavor: str | None = None
+    resource: str
+    kind: str | None = None
+    priority_class: str | None = Field(None, description="That it had then")
+    used_seconds: int
+    average: float = Field(description="In base units, over the bucket")
+    nominal_seconds: int | None = Field(
+        None, description="Nominal quota of the group times seconds, as it was then; null where it has none of its own"
+    )
+
+
+class UsageOverTime(ApiModel):
+    """Usage of [from, to), which is cut at now. What was neither used nor quota is left out."""
+
+    since: datetime = Field(alias="from")
+    until: datetime = Field(alias="to")
+    step: str
+    by: list[str]
+    kept_since: datetime | None = Field(description="What ended before this is not known any more")
+    items: list[UsageEntry]

@@ -109,6 +109,8 @@ _LEDGER = Rowset(
         "resource": "text",
         "amount": "bigint",
         "state": "text",
+        "kind": "text",
+        "priority_class": "text",
     }
 )
 _EXPLANATION = Rowset({"workload_uid": "text", "body": "jsonb"})
@@ -117,7 +119,8 @@ _OUTBOX = Rowset({"workload_uid": "text", "action": "text", "payload": "jsonb", 
 _SHOWN = ("state", "reason", "queue", "priority", "attempt", "after_drain")
 """What an event is made for when it changes; the words of a message change with every quota."""
 _LOCK = text(
-    f"SELECT uid, version, {', '.join(_SHOWN)} FROM workloads WHERE uid = ANY(:uids) ORDER BY uid FOR NO KEY UPDATE"
+    f"SELECT uid, version, priority_class, {', '.join(_SHOWN)} FROM workloads WHERE uid = ANY(:uids) "
+    "ORDER BY uid FOR NO KEY UPDATE"
 )
 _INSERT = text(
     f"INSERT INTO workloads ({_WORKLOAD.names()}) SELECT {_WORKLOAD.names('r.')} FROM {_WORKLOAD.source} ORDER BY uid "
@@ -144,7 +147,9 @@ _UPSERT_ADMISSIONS = text(
     f"ON CONFLICT (workload_uid, attempt) DO UPDATE SET {_ADMISSION.assignments('excluded.', without=_KEY)} "
     f"WHERE ({_ADMISSION.names('a.', without=_KEY)}) IS DISTINCT FROM ({_ADMISSION.names('excluded.', without=_KEY)})"
 )
-_SAME_INTERVAL = " AND ".join(f'l."{name}" = r."{name}"' for name in _LEDGER.columns if name != "namespace")
+_FIXED = ("namespace", "kind")
+"""What a workload never changes."""
+_SAME_INTERVAL = " AND ".join(f'l."{name}" = r."{name}"' for name in _LEDGER.columns if name not in _FIXED)
 _END_INTERVALS = text(
     "UPDATE ledger l SET until = GREATEST(:now, l.since) WHERE l.workload_uid = ANY(:uids) AND l.until IS NULL "
     f"AND NOT EXISTS (SELECT FROM {_LEDGER.source} WHERE {_SAME_INTERVAL})"
@@ -153,6 +158,14 @@ _BEGIN_INTERVALS = text(
     f"INSERT INTO ledger ({_LEDGER.names()}, since) SELECT {_LEDGER.names('r.')}, :now FROM {_LEDGER.source} "
     "WHERE NOT EXISTS (SELECT FROM ledger l WHERE l.workload_uid = r.workload_uid AND l.flavor = r.flavor "
     "AND l.resource = r.resource AND l.state = r.state AND l.until IS NULL)"
+)
+_ENDED = f"{_LEDGER.names(without=('priority_class',))}"
+_RECLASSIFY = text(
+    "WITH ended AS (UPDATE ledger SET until = GREATEST(:now, since) WHERE until IS NULL AND workload_uid = ANY(:uids) "
+    f"RETURNING {_ENDED}), fresh AS (SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) "
+    "AS r (uid text, priority_class text)) "
+    f"INSERT INTO ledger ({_ENDED}, priority_class, since) SELECT {_LEDGER.names('e.', without=('priority_class',))}, "
+    "f.priority_class, :now FROM ended e JOIN fresh f ON f.uid = e.workload_uid"
 )
 _UPSERT_EXPLANATIONS = text(
     "INSERT INTO explanations (workload_uid, body, at) "
@@ -185,7 +198,7 @@ def commit(
     if won:
         _write_workloads(connection, now, won)
         _write_admissions(connection, now, won)
-        _write_ledger(connection, now, won)
+        _write_ledger(connection, now, won, before)
         _write_explanations(connection, now, won)
         instructions.done(connection, [id_ for change in won for id_ in change.instructions])
         _write_refusals(connection, now, won)
@@ -365,13 +378,28 @@ def _write_admissions(connection: Connection, now: datetime, won: Sequence[Chang
         connection.execute(_UPSERT_ADMISSIONS, {"rows": codec.encode(rows)})
 
 
-def _write_ledger(connection: Connection, now: datetime, won: Sequence[Change]) -> None:
+def _write_ledger(connection: Connection, now: datetime, won: Sequence[Change], before: Mapping[str, Row[Any]]) -> None:
+    _reclassify(connection, now, won, before)
     uids = [change.row.uid for change in won if change.ledger is not None]
     if not uids:
         return
     rows = codec.encode([row for change in won for row in _ledger_json(change)])
     connection.execute(_END_INTERVALS, {"uids": uids, "rows": rows, "now": now})
     connection.execute(_BEGIN_INTERVALS, {"rows": rows, "now": now})
+
+
+def _reclassify(connection: Connection, now: datetime, won: Sequence[Change], before: Mapping[str, Row[Any]]) -> None:
+    """From now on what is charged counts for the new priority class, of those that leave the ledger alone otherwise."""
+    moved = {
+        change.row.uid: change.row.priority_class
+        for change in won
+        if change.ledger is None
+        and change.row.uid in before
+        and before[change.row.uid].priority_class != change.row.priority_class
+    }
+    if moved:
+        rows = [{"uid": uid, "priority_class": name} for uid, name in moved.items()]
+        connection.execute(_RECLASSIFY, {"uids": list(moved), "rows": codec.encode(rows), "now": now})
 
 
 def _ledger_json(change: Change) -> list[Mapping[str, Any]]:
@@ -387,6 +415,8 @@ def _ledger_json(change: Change) -> list[Mapping[str, Any]]:
             "resource": entry.cell.resource,
             "amount": entry.amount,
             "state": entry.state,
+            "kind": row.kind,
+            "priority_class": row.priority_class,
         }
         for entry in change.ledger or ()
         if entry.amount

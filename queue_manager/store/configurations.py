@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Select, select, text
 
-from queue_manager.store import allowances, audits, codec, events
+from queue_manager.store import allowances, audits, codec, events, schema
 from queue_manager.store.allowances import Allowance
 from queue_manager.store.notify import CONFIGURATION, notify
 from queue_manager.store.records import ConfigObject, Revision, StaleConfiguration
@@ -39,8 +40,8 @@ _OBJECTS = text(
     "SELECT kind, name, spec, namespace, labels, owner, revision FROM config_objects ORDER BY kind, namespace, name"
 )
 _INSERT_REVISION = text(
-    "INSERT INTO revisions (number, author, at, reason, source, diff) "
-    "VALUES (:number, :author, :at, :reason, :source, CAST(:diff AS jsonb))"
+    "INSERT INTO revisions (number, author, at, reason, source, diff, touched) "
+    "VALUES (:number, :author, :at, :reason, :source, CAST(:diff AS jsonb), :touched)"
 )
 _UPSERT = text(
     f"INSERT INTO config_objects ({_OBJECT.names()}, revision) SELECT {_OBJECT.names('r.')}, :number "
@@ -53,10 +54,6 @@ _DELETE = text(
     "WHERE o.kind = r.kind AND o.namespace = r.namespace AND o.name = r.name"
 )
 _REVISION = text("SELECT number, author, at, reason, diff FROM revisions WHERE number = :number")
-_REVISIONS = text(
-    "SELECT number, author, at, reason, diff FROM revisions "
-    "WHERE CAST(:before AS bigint) IS NULL OR number < :before ORDER BY number DESC LIMIT :limit"
-)
 _NEWER = text("SELECT diff FROM revisions WHERE number > :number ORDER BY number DESC")
 
 
@@ -153,14 +150,49 @@ def apply(
 def _deed(entry: Mapping[str, Any]) -> audits.Deed:
     before, after = entry["before"], entry["after"]
     done = "create" if before is None else "delete" if after is None else "change"
-    name = "/".join(part for part in (entry["kind"], entry["namespace"], entry["name"]) if part)
-    return audits.Deed(f"configuration.{done}", name, before, after)
+    return audits.Deed(f"configuration.{done}", touched(entry)[1], before, after)
 
 
-def revisions(connection: Connection, limit: int, before: int | None) -> list[Revision]:
-    """Revisions older than `before`, newest first."""
-    rows = connection.execute(_REVISIONS, {"limit": limit, "before": before})
+def touched(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """The kind of an object of a diff, and what the object is called in the audit log: `LocalQueue/team/default`."""
+    return entry["kind"], "/".join(part for part in (entry["kind"], entry["namespace"], entry["name"]) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Filters of a list of revisions; "" and None are no filter. `touched` is a kind, or an object as the audit log
+    calls it."""
+
+    author: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    touched: Sequence[str] = ()
+
+
+EVERY = Chosen()
+
+
+def revisions(connection: Connection, chosen: Chosen, limit: int, before: int | None) -> list[Revision]:
+    """Revisions that fit all filters with a number below `before`, newest first."""
+    rows = connection.execute(revisions_query(chosen, limit, before))
     return [Revision(row.number, row.author, row.at, row.reason, tuple(row.diff)) for row in rows]
+
+
+def revisions_query(chosen: Chosen, limit: int, before: int | None) -> Select[Any]:
+    """The query of `revisions`; each filter has an index."""
+    columns = schema.revisions.c
+    query = select(columns.number, columns.author, columns.at, columns.reason, columns.diff)
+    if chosen.author:
+        query = query.where(columns.author == chosen.author)
+    if chosen.since is not None:
+        query = query.where(columns.at >= chosen.since)
+    if chosen.until is not None:
+        query = query.where(columns.at < chosen.until)
+    if chosen.touched:
+        query = query.where(columns.touched.contains(list(chosen.touched)))
+    if before is not None:
+        query = query.where(columns.number < before)
+    return query.order_by(columns.number.desc()).limit(limit)
 
 
 def _objects(connection: Connection) -> list[ConfigObject]:
@@ -204,6 +236,7 @@ def _write(connection: Connection, revision: Revision, source: str) -> None:
             "reason": revision.reason,
             "source": source,
             "diff": codec.encode(revision.diff),
+            "touched": sorted({name for entry in revision.diff for name in touched(entry)}),
         },
     )
     changed = [

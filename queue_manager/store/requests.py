@@ -6,9 +6,10 @@ from datetime import datetime
 
 from sqlalchemy import Engine
 
-from queue_manager.store import events, replays
+from queue_manager.store import events, replays, usage_over_time
 from queue_manager.store.events import Event, Range
 from queue_manager.store.replays import Replay
+from queue_manager.store.usage_over_time import Asked, QuotaChange, Step
 
 
 class RequestStore:
@@ -48,3 +49,18 @@ class RequestStore:
         """Lets a request that failed be tried again."""
         with self.engine.begin() as connection:
             replays.drop(connection, who, key)
+
+    def usage_steps(self, asked: Asked, most: int) -> list[Step]:
+        """What was charged over time; TooMuch for more than `most` sums, TooLong where it takes too long."""
+        with self.engine.begin() as connection:
+            return usage_over_time.steps(connection, asked, most)
+
+    def usage_kept_since(self) -> datetime | None:
+        """Beginning of the first month of which the ledger knows what ended in it."""
+        with self.engine.connect() as connection:
+            return usage_over_time.kept_since(connection)
+
+    def quota_changes(self, after: datetime, newest: int, most: int) -> list[QuotaChange]:
+        """Changes of quotas after a time up to the revision `newest`, the last first; TooMuch for more than `most`."""
+        with self.engine.connect() as connection:
+            return usage_over_time.quota_changes(connection, after, newest, most)

@@ -96,8 +96,13 @@ revisions = Table(
     _text("reason"),
     _text("source"),
     _json("diff", "[]"),
+    Column("touched", ARRAY(Text(collation="C")), nullable=False, server_default=text("'{}'::text[]")),
     CheckConstraint("number > 0", name="number"),
-    comment="Changes of the configuration; numbers have no gaps",
+    Index(None, "at", "number"),
+    Index(None, "author", "number"),
+    Index(None, "touched", postgresql_using="gin"),
+    comment="Changes of the configuration; numbers have no gaps. touched names the objects of the diff as the audit "
+    "log does, and their kinds",
 )
 
 config_objects = Table(
@@ -294,6 +299,8 @@ ledger = Table(
     _name("state"),
     _time("since"),
     _time("until", nullable=True),
+    _name("kind", server_default=text("''")),
+    _name("priority_class", server_default=text("''")),
     CheckConstraint("amount >= 0", name="amount"),
     CheckConstraint("state IN ('reserved', 'draining', 'reclaimed-loan')", name="state"),
     CheckConstraint("until >= since", name="until"),

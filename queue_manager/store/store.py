@@ -28,7 +28,7 @@ from queue_manager.store import (
 from queue_manager.store.access import AccessStore
 from queue_manager.store.allowances import Allowance
 from queue_manager.store.audits import AuditEntry
-from queue_manager.store.configurations import Key
+from queue_manager.store.configurations import EVERY, Chosen, Key
 from queue_manager.store.history import Kept
 from queue_manager.store.leases import Lease
 from queue_manager.store.listing import NEWEST_FIRST
@@ -291,10 +291,10 @@ class Store:
                 allowed=allowed,
             )
 
-    def revisions(self, limit: int = 50, before: int | None = None) -> list[Revision]:
-        """Revisions with a number below `before`, newest first."""
+    def revisions(self, limit: int = 50, before: int | None = None, chosen: Chosen = EVERY) -> list[Revision]:
+        """Revisions that fit all filters with a number below `before`, newest first."""
         with self._reading() as connection:
-            return configurations.revisions(connection, limit, before)
+            return configurations.revisions(connection, chosen, limit, before)
 
     def revision(self, number: int) -> Revision | None:
         """One revision, None when there is none of that number."""

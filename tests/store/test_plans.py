@@ -9,18 +9,21 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
 from sqlalchemy import event
 
+from queue_manager.store.configurations import Chosen
 from queue_manager.store.database import conninfo, make_engine
 from queue_manager.store.embedded import EmbeddedPostgres
 from queue_manager.store.listing import SORTS, make_cursor
 from queue_manager.store.records import Action, Change, FailedTry, OutboxEntry, State, WorkloadFilter
+from queue_manager.store.requests import RequestStore
 from queue_manager.store.store import Store
+from queue_manager.store.usage_over_time import Asked
 from tests.store.builders import NOW, admitted, reserved, workload
 
 LIVE, RECENT, ALL = 10_000, 40_000, 150_000
@@ -60,7 +63,8 @@ ROWS = f"""
         at, CASE WHEN NOT runs THEN at END FROM n WHERE runs OR NOT live;
     INSERT INTO explanations SELECT uid, '{{}}', at FROM n WHERE live AND NOT runs;
     INSERT INTO outbox (workload_uid, action, created_at) SELECT uid, 'sync', at FROM n WHERE i % 10 = 0;
-    INSERT INTO revisions SELECT i, 'ada', at FROM n WHERE i <= 20000;
+    INSERT INTO revisions (number, author, at, touched) SELECT i, CASE WHEN i % 100 = 0 THEN 'ada' ELSE 'x' END, at,
+        ARRAY['Queue', 'Queue/queue-' || i % 200] FROM n WHERE i <= 20000;
     INSERT INTO audit (at, who, object) SELECT at, 'ada', 'team/job-' || i FROM n;
     CREATE INDEX workloads_search_idx ON workloads USING gin ((namespace || '/' || name) gin_trgm_ops);
     CREATE INDEX workload_history_search_idx ON workload_history USING gin ((namespace || '/' || name) gin_trgm_ops);
@@ -172,6 +176,39 @@ FILTERS = (
 def test_reads_go_by_an_index(big: Store, call: Callable[[Store], object]) -> None:
     for statement, plan in plans(big, call):
         assert scans(plan) == set(), f"{statement}\n{plan}"
+
+
+HOURS = [datetime(2026, 3, 1, tzinfo=UTC) + timedelta(hours=hour) for hour in range(25)]
+REVISIONS = (
+    Chosen(),
+    Chosen(author="ada"),
+    Chosen(author="nobody"),
+    Chosen(since=HOURS[0], until=HOURS[-1]),
+    Chosen(until=HOURS[0]),
+    Chosen(touched=("Queue/queue-7",)),
+    Chosen("ada", HOURS[0], HOURS[-1], ("Queue", "Queue/none")),
+)
+
+
+@pytest.mark.parametrize("chosen", REVISIONS)
+@pytest.mark.parametrize("before", [None, 500])
+def test_revisions_go_by_an_index(big: Store, chosen: Chosen, before: int | None) -> None:
+    for statement, plan in plans(big, lambda store: store.revisions(100, before, chosen)):
+        assert scans(plan) == set(), f"{statement}\n{plan}"
+
+
+def test_changes_of_quotas_go_by_an_index(big: Store) -> None:
+    ((statement, plan),) = plans(big, lambda store: RequestStore(store.engine).quota_changes(HOURS[0], 20_000, 10))
+    assert scans(plan) == set(), f"{statement}\n{plan}"
+
+
+def test_usage_of_a_day_reads_no_month_whole_and_none_that_ended_before(big: Store) -> None:
+    asked = Asked(HOURS, ("queue", "resource"), {"user": "user-3"})
+    _, (statement, plan) = plans(big, lambda store: RequestStore(store.engine).usage_steps(asked, 10_000))
+    assert scans(plan) == set(), f"{statement}\n{plan}"
+    read = set(re.findall(r"on (ledger_\w+?) ", plan))
+    assert {"ledger_2026_03", "ledger_open"} <= read
+    assert not read & {"ledger_2025_12", "ledger_2026_01", "ledger_2026_02"}
 
 
 def test_usage_reads_open_intervals_alone(big: Store) -> None:

@@ -84,6 +84,42 @@ def test_up_and_down_and_up_again_on_data(empty_database_url: str) -> None:
     engine.dispose()
 
 
+def test_the_ledger_and_revisions_are_told_what_they_lacked(empty_database_url: str) -> None:
+    engine = make_engine(empty_database_url)
+    migrate.upgrade(engine)
+    store = Store(engine)
+    epoch = fill(store)
+    (row,) = add(store, epoch, workload("c", kind="JobSet", priority_class="high"))
+    ended = replace(admit(store, epoch, row), state=State.FINISHED, admission=None)
+    store.commit(epoch, None, NOW + timedelta(hours=1), [Change(row=ended, ledger=())])
+    assert store.move_to_history(NOW + timedelta(days=1), 10) == 1
+    store.apply_configuration(
+        [ConfigObject("LocalQueue", "default", {}, "team"), ConfigObject("Queue", "nlp", {})],
+        author="ada",
+        reason="",
+        now=NOW,
+        source="test",
+    )
+    queries = (
+        "SELECT workload_uid, kind, priority_class, since, until FROM ledger ORDER BY workload_uid",
+        "SELECT number, touched FROM revisions ORDER BY number",
+    )
+
+    def told() -> list[object]:
+        with engine.connect() as connection:
+            return [connection.execute(text(query)).all() for query in queries]
+
+    before = told()
+    assert [row[1:3] for row in before[0]] == [("JobSet", "high"), ("TrainJob", "")]  # type: ignore[attr-defined]
+    assert before[1][1].touched == ["LocalQueue", "LocalQueue/team/default", "Queue", "Queue/nlp"]  # type: ignore[index]
+    migrate.downgrade(engine, "0010")
+    migrate.upgrade(engine)
+    assert told() == before
+    with engine.begin() as connection, pytest.raises(DBAPIError, match="append-only"):
+        connection.execute(text("UPDATE ledger SET kind = 'Job'"))
+    engine.dispose()
+
+
 def test_several_processes_may_migrate_at_once(empty_database_url: str) -> None:
     engine = make_engine(empty_database_url)
     with ThreadPoolExecutor(1) as pool, engine.begin() as connection:
