@@ -86,6 +86,7 @@ def _play(load: Load, variant: Variant, part: int, keep: Path | None) -> Result:
             made.product.remove_webhooks()
             return _measure(made, load, variant, part)
         made.product.configure_all(configuration(load))
+        made.product.controller.command += ["--events", "on" if variant.events else "off"]
         with made.product.running(webhook=variant.webhook):
             return _measure(made, load, variant, part)
 

@@ -52,7 +52,13 @@ def run_controller(options: ControllerOptions) -> None:
             await need_credentials(credentials)
             cluster = ApiServer(credentials)
             controller = Controller(
-                store, cluster, holder=process_name(), clock=clock, random=Random(), lease_namespace=options.namespace
+                store,
+                cluster,
+                holder=process_name(),
+                clock=clock,
+                random=Random(),
+                lease_namespace=options.namespace,
+                events=options.events,
             )
             try:
                 async with asyncio.TaskGroup() as group:

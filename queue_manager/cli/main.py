@@ -26,6 +26,7 @@ from queue_manager.cli.options import (
     ControllerOptions,
     ScenarioView,
     Semantics,
+    Switch,
     UpOptions,
     WebhookOptions,
 )
@@ -103,12 +104,16 @@ def controller(
     host: Annotated[str, typer.Option(help="Address of /metrics, /healthz and /readyz.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Their port.")] = 8081,
     namespace: Namespace = "",
+    events: Annotated[
+        Switch | None, typer.Option(help="Whether events are written on jobs; by default as `Settings.events` says.")
+    ] = None,
 ) -> None:
     """Run the controller: watches the cluster, admits and evicts."""
     from queue_manager.cli.in_cluster import run_controller
 
     _need(database, "--database", "QM_DATABASE")
-    run_controller(ControllerOptions(database, kubeconfig, host, port, namespace))
+    wanted = None if events is None else events is Switch.ON
+    run_controller(ControllerOptions(database, kubeconfig, host, port, namespace, wanted))
 
 
 @app.command()

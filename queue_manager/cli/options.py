@@ -27,6 +27,13 @@ class Semantics(StrEnum):
     KUEUE = "kueue"
 
 
+class Switch(StrEnum):
+    """Of what can be turned on and off."""
+
+    ON = "on"
+    OFF = "off"
+
+
 class AuthMode(StrEnum):
     """Whether requests to the API need a proof of who asks."""
 
@@ -69,7 +76,8 @@ class UpOptions:
 class ControllerOptions:
     """`controller`: watches, decides, writes; one of several leads. On `host:port` are /metrics and health.
 
-    With a `namespace` it also holds the Kubernetes Lease there.
+    With a `namespace` it also holds the Kubernetes Lease there. `events`: whether it writes events on jobs, None for as
+    the Settings say.
     """
 
     database: str = ""
@@ -77,6 +85,7 @@ class ControllerOptions:
     host: str = "127.0.0.1"
     port: int = 8081
     namespace: str = ""
+    events: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ class Settings:
     pod_priority_class: str = ""
     adopt: bool = True
     kueue_labels: str = "auto"
+    events: bool = True
     user_may_override: frozenset[str] = frozenset()
     trusted_submitters: frozenset[str] = frozenset()
     keep_workloads: int = 400 * DAY
@@ -376,6 +377,7 @@ def _settings(spec: models.SettingsSpec) -> Settings:
         pod_priority_class=spec.pod_priority.class_name,
         adopt=spec.adoption == "Adopt",
         kueue_labels=spec.kueue_labels,
+        events=spec.events == "on",
         user_may_override=frozenset(spec.user_may_override),
         trusted_submitters=frozenset(spec.trusted_submitters),
         keep_workloads=parse_duration(spec.retention.workloads),

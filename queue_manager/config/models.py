@@ -422,6 +422,7 @@ class SettingsSpec(Model):
     resources: Resources = Resources()
     adoption: Literal["Adopt", "Suspend"] = "Adopt"
     kueue_labels: Literal["auto", "on", "off"] = "auto"
+    events: Literal["on", "off"] = "on"
     user_may_override: list[LabelKey] = []
     trusted_submitters: list[Text] = []
     drain_timeout: Duration = "10m"

@@ -15,15 +15,21 @@ from queue_manager.store.records import WorkloadRow
 
 class Answers:
     """The `Brain` of the executors. `valid` says whether the lease still holds, `touch` marks a workload to be looked
-    at."""
+    at, `events` whether events are wanted."""
 
     def __init__(
-        self, picture: Picture, reports: Reports, touch: Callable[[str], None], valid: Callable[[], bool]
+        self,
+        picture: Picture,
+        reports: Reports,
+        touch: Callable[[str], None],
+        valid: Callable[[], bool],
+        events: Callable[[], bool],
     ) -> None:
         self._picture = picture
         self._reports = reports
         self._touch = touch
         self._valid = valid
+        self._events = events
 
     @property
     def lookup(self) -> Lookup:
@@ -81,6 +87,10 @@ class Answers:
     def may_write(self) -> bool:
         """Whether the lease still holds."""
         return self._valid()
+
+    def tells_events(self) -> bool:
+        """Whether events are written on the objects."""
+        return self._events()
 
     async def refresh(self, row: WorkloadRow, obj: Object) -> bool:
         """Before a start: whether the object still asks for what was admitted (by Trainer's snapshot, if any)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import structlog
@@ -17,7 +17,7 @@ from queue_manager.controller.memory import Memory
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.reasons import Reasons
 from queue_manager.controller.reconciler import Reconciler
-from queue_manager.store.records import Change, Committed
+from queue_manager.store.records import Action, Change, Committed
 from queue_manager.store.store import Store
 
 log = structlog.get_logger(__name__)
@@ -40,7 +40,9 @@ class Commits:
         executors: Executors,
         reasons: Reasons,
         counters: Counters,
+        events: Callable[[], bool],
     ) -> None:
+        """`events`: whether events on the objects of workloads are wanted."""
         self._store = store
         self._in_thread = in_thread
         self._epoch = epoch
@@ -52,9 +54,12 @@ class Commits:
         self._executors = executors
         self._reasons = reasons
         self._counters = counters
+        self._events = events
 
     async def commit(self, changes: Sequence[Change], *, planned: bool = False) -> Committed:
         """Writes the changes, then tells memory, engine and executors what won; losers are read again."""
+        if not self._events():
+            changes = [_without_events(change) for change in changes]
         revision = self._picture.compiled.configuration.revision if planned else None
         committed = await self._in_thread(self._store.commit, self._epoch, revision, self._clock.now(), changes)
         if any(change.ledger is not None or change.request_changed for change in changes):
@@ -94,3 +99,8 @@ class Commits:
         found = {row.uid: row for row in await self._in_thread(self._store.get_workloads, sorted(uids))}
         for uid in uids:
             self._memory.read_again(uid, found.get(uid))
+
+
+def _without_events(change: Change) -> Change:
+    outbox = tuple(entry for entry in change.outbox if entry.action is not Action.EVENT)
+    return change if len(outbox) == len(change.outbox) else replace(change, outbox=outbox)

@@ -48,9 +48,10 @@ class Controller:
         hints: Callable[[], AsyncIterator[str]] | None = None,
         timed: Timed = timed_jobs,
         virtual: bool = False,
+        events: bool | None = None,
     ) -> None:
         """`hints` are notifications of the store; `timed` runs timed work. `virtual`: `clock` times the lease, not
-        the database (simulation)."""
+        the database (simulation). `events`: whether events are written on jobs, None for as the Settings say."""
         self._store = store
         self._cluster = cluster
         self._clock = clock or SystemClock()
@@ -60,6 +61,7 @@ class Controller:
         self._lease = DatabaseLease(store, holder, self._clock, self._lease_thread, virtual=virtual)
         self._hints = hints or partial(listen, store, (CONFIGURATION, INSTRUCTIONS))
         self._timed = timed
+        self._events = events
         self._kubernetes_lease = (
             KubernetesLease(cluster, lease_namespace, "queue-manager-controller", holder, self._clock)
             if lease_namespace
@@ -106,6 +108,7 @@ class Controller:
             random=self._random,
             in_thread=self._in_thread,
             valid=lambda: self._lease.valid,
+            events=self._events,
         )
         try:
             async with asyncio.TaskGroup() as group:

@@ -7,7 +7,7 @@ repeated or half done action is repaired by doing it again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from random import Random
@@ -17,6 +17,7 @@ import structlog
 from queue_manager.cluster.clock import Backoff, Clock
 from queue_manager.cluster.port import PODS, ApiError, Cluster, Object, PatchType, Query
 from queue_manager.controller.brain import Brain
+from queue_manager.controller.messages import that_it_runs
 from queue_manager.controller.notes import Notes
 from queue_manager.controller.tasks import Tasks
 from queue_manager.kinds.kind import (
@@ -104,6 +105,14 @@ class Executors:
     def relabels(self, uid: str) -> bool:
         """Whether labels of the workload may still be on their way; `on_idle` tells when not any more."""
         return self._notes.relabels(uid)
+
+    def begin(self, rows: Iterable[WorkloadRow]) -> None:
+        """A term begins: whose objects say something else than their rows is told by and by."""
+        self._notes.messages.begin(rows)
+
+    def changed(self, old: WorkloadRow | None, row: WorkloadRow) -> None:
+        """A row as committed: people read of it on its object."""
+        self._notes.messages.changed(old, row)
 
     def oldest_age(self) -> float:
         """Seconds since the oldest action that is not done yet was handed over; 0 when all is done."""
@@ -227,7 +236,7 @@ class Executors:
         way; (None, refusal) when the start is refused for good and the workload is handed back."""
         kind = self._brain.kind_of(row)
         try:
-            result = await self._write(_only_to(row, kind, write))
+            result = await self._write(_only_to(row, kind, _with_words(row, kind, obj, write)))
         except ApiError as error:
             if error.not_found or error.conflict:
                 return await self._read(row, kind), ""
@@ -345,6 +354,11 @@ def _only_to(row: WorkloadRow, kind: Kind, write: Write) -> Write:
         return replace(write, body=[{"op": "test", "path": "/metadata/uid", "value": row.uid}, *write.body])
     metadata = {**(write.body.get("metadata") or {}), "uid": row.uid}
     return replace(write, body={**write.body, "metadata": metadata})
+
+
+def _with_words(row: WorkloadRow, kind: Kind, obj: Object, write: Write) -> Write:
+    """A start, together with what people are told of it."""
+    return that_it_runs(row, obj, write) if write.resource == kind.resource and write.name == row.name else write
 
 
 def _newer(one: Object | None, other: Object | None) -> Object | None:

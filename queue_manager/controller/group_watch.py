@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from queue_manager.controller.transitions import Facts, annotate, drain, event
+from queue_manager.controller.transitions import Facts, drain, event
 from queue_manager.engine.decision import Admission, PodSetAssignment
 from queue_manager.engine.workload import PodGroup, by_name
 from queue_manager.kinds.kubernetes_groups import Covering, noted
@@ -45,8 +45,7 @@ def _trouble(row: WorkloadRow, coverings: Sequence[Covering]) -> Change | None:
 
 def _told(row: WorkloadRow, message: str) -> Change:
     told = replace(row, message=message)
-    news = [event(told, WAITS, message, warning=True)] if message else []
-    return Change(row=told, outbox=(*news, annotate(told)))
+    return Change(row=told, outbox=(event(told, WAITS, message, warning=True),) if message else ())
 
 
 def _why_not(covering: Covering, admission: Admission, row: WorkloadRow) -> tuple[str, str] | None:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from queue_manager.config.compiled import Settings
 from queue_manager.config.human import duration
 from queue_manager.config.human import moment as at
-from queue_manager.controller.transitions import Facts, annotate, describe_admission, drain, event, sync
+from queue_manager.controller.transitions import Facts, drain, event, sync
 from queue_manager.engine.configuration import Queue
 from queue_manager.store.deadlines import (
     STARTED,
@@ -87,8 +87,7 @@ def _checked(row: WorkloadRow, facts: Facts, rules: Rules) -> Change | None:
         return None
     admission = replace(row.admission, checked_at=facts.now)
     starting = replace(row, state=State.STARTING, reason="", message="", admission=admission)
-    words = f"Its checks are ready. {describe_admission(admission.admission)}"
-    return Change(row=starting, outbox=(sync(starting), event(starting, "Admitted", words)))
+    return Change(row=starting, outbox=(sync(starting),))
 
 
 def _refused(row: WorkloadRow, facts: Facts, rules: Rules) -> Change | None:
@@ -210,7 +209,7 @@ def deactivate(row: WorkloadRow, facts: Facts, underlying: str, words: str) -> C
         )
     else:
         out = replace(out, state=State.DEACTIVATED)
-    return Change(row=out, outbox=(annotate(out), event(out, DEACTIVATED, message, warning=True)))
+    return Change(row=out, outbox=(event(out, DEACTIVATED, message, warning=True),))
 
 
 def _deactivated_words(row: WorkloadRow, words: str) -> str:

@@ -68,6 +68,7 @@ class Memory:
         if old is None or old.state is not row.state or old.after_drain is not row.after_drain or resized:
             self._inbox.touch(row.uid)
         self._reconciler.reports.settled(row)
+        self._executors.changed(old, row)
 
     def read_again(self, uid: str, row: WorkloadRow | None) -> None:
         """A row as the store has it, None where it is gone: somebody else has written it."""
@@ -78,6 +79,7 @@ class Memory:
             self._picture.rows[uid] = row
             self._picture.pods.charge(uid, row.state in CHARGED)
             self.time(row)
+            self._executors.changed(None, row)
         self._inbox.touch(uid)
 
     def forget(self, uid: str) -> None:

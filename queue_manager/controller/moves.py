@@ -13,7 +13,7 @@ from queue_manager.controller.labels import relabelled
 from queue_manager.controller.obey import by, refused
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.resizing import Resizing
-from queue_manager.controller.transitions import Facts, annotate, event, relabel
+from queue_manager.controller.transitions import Facts, event, relabel
 from queue_manager.engine.decision import Admission
 from queue_manager.engine.moving import Obstacle
 from queue_manager.kinds.kind import PRIORITY_CLASS_LABEL, QUEUE_LABEL
@@ -77,7 +77,7 @@ class Moves:
         message = f"Moved from queue {row.queue or row.local_queue} to queue {fresh.queue} by {by(instruction)}"
         if row.state is State.WAITING:
             fresh = replace(fresh, reason=PENDING_EVALUATION, message=message)
-        outbox = (*relabel(fresh), event(fresh, MOVED, message), annotate(fresh))
+        outbox = (*relabel(fresh), event(fresh, MOVED, message))
         return Change(row=fresh, outbox=outbox)
 
     def _move_running(
@@ -95,10 +95,8 @@ class Moves:
         over = f", although {obstacle.message}" if obstacle is not None else ""
         message = f"Moved from queue {row.queue} to queue {fresh.queue} by {by(instruction)}{over}"
         fresh = _checked(replace(fresh, admission=replace(fresh.admission, admission=admission)), admission)
-        outbox = [*relabel(fresh), event(fresh, MOVED, message, warning=bool(over))]
-        if fresh.message != row.message:
-            outbox.append(annotate(fresh))
-        return Change(row=fresh, ledger=self._resizing.ledger_of(fresh), outbox=tuple(outbox))
+        outbox = (*relabel(fresh), event(fresh, MOVED, message, warning=bool(over)))
+        return Change(row=fresh, ledger=self._resizing.ledger_of(fresh), outbox=outbox)
 
     def _reprioritise(self, row: WorkloadRow, obj: Object, instruction: Instruction) -> Change:
         name = instruction.arguments["priorityClass"]

@@ -19,7 +19,7 @@ from queue_manager.controller.coming_back import come_back
 from queue_manager.controller.lifecycle import deactivate
 from queue_manager.controller.node_health import Ailment, closed
 from queue_manager.controller.picture import Picture
-from queue_manager.controller.transitions import NODES_RECOVERED, Facts, annotate, drain, event
+from queue_manager.controller.transitions import NODES_RECOVERED, Facts, drain, event
 from queue_manager.engine.configuration import HOSTNAME
 from queue_manager.engine.decision import Admission, PodSetAssignment
 from queue_manager.engine.resize import running_pods
@@ -218,10 +218,7 @@ def _moved(row: WorkloadRow, admission: Admission, nodes: Mapping[str, Ailment],
     fresh = replace(row, admission=replace(row.admission, admission=admission, unplaced_at=None))
     if row.admission.unplaced_at is not None:
         fresh = replace(fresh, reason="", message="")
-    outbox = [event(fresh, NODES_REPLACED, message, warning=True)]
-    if fresh.message != row.message:
-        outbox.append(annotate(fresh))
-    return Change(row=fresh, outbox=tuple(outbox))
+    return Change(row=fresh, outbox=(event(fresh, NODES_REPLACED, message, warning=True),))
 
 
 def _waits(row: WorkloadRow, facts: Facts, settings: Settings, nodes: Mapping[str, Ailment], why: str) -> Change | None:
@@ -243,10 +240,8 @@ def _waits(row: WorkloadRow, facts: Facts, settings: Settings, nodes: Mapping[st
     waits = replace(waits, reason=WAITING_FOR_REPLACEMENT, message=message)
     if waits == row:
         return None
-    outbox = [annotate(waits)]
-    if row.admission.unplaced_at is None:
-        outbox.append(event(waits, WAITING_FOR_REPLACEMENT, message, warning=True))
-    return Change(row=waits, outbox=tuple(outbox), explanation=_explanation(waits, nodes, why, facts))
+    outbox = () if row.admission.unplaced_at else (event(waits, WAITING_FOR_REPLACEMENT, message, warning=True),)
+    return Change(row=waits, outbox=outbox, explanation=_explanation(waits, nodes, why, facts))
 
 
 def _given_up(row: WorkloadRow, facts: Facts, settings: Settings, nodes: Mapping[str, Ailment], why: str) -> Change:
@@ -262,7 +257,7 @@ def _recovered(row: WorkloadRow) -> Change:
     """Its nodes are back."""
     assert row.admission is not None
     well = replace(row, reason="", message="", admission=replace(row.admission, unplaced_at=None))
-    return Change(row=well, outbox=(event(well, NODES_RECOVERED, "All its pods have places again"), annotate(well)))
+    return Change(row=well, outbox=(event(well, NODES_RECOVERED, "All its pods have places again"),))
 
 
 def _explanation(row: WorkloadRow, nodes: Mapping[str, Ailment], why: str, facts: Facts) -> Mapping[str, Any]:

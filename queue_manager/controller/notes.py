@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
 from random import Random
 
 import structlog
@@ -16,17 +15,16 @@ from queue_manager.cluster.port import EVENTS, ApiError, Cluster, Object, PatchT
 from queue_manager.controller.brain import Brain
 from queue_manager.controller.event_bodies import event_body, event_name
 from queue_manager.controller.labels import carriers, labels_on, lacks
+from queue_manager.controller.messages import Messages
 from queue_manager.controller.tasks import Tasks
-from queue_manager.kinds.kind import PREFIX
 from queue_manager.store.records import ENDED, Action, OutboxEntry, WorkloadRow
 
 log = structlog.get_logger(__name__)
 
-MESSAGE_INTERVAL = timedelta(minutes=1)
 PARALLEL_NOTES = 2
 """Events and annotations written at once: few, so that they never stand in the way of a start."""
 NOTE_DELAY = 0.1
-"""Seconds that they wait: the start goes first, and a state that lasts a moment is not written at all."""
+"""Seconds that events wait: the start goes first."""
 
 
 class Notes:
@@ -51,12 +49,16 @@ class Notes:
         self._component = component
         self._slots = asyncio.Semaphore(PARALLEL_NOTES)
         self._tasks = Tasks()
-        self._annotated: dict[str, tuple[datetime, str]] = {}
+        self.messages = Messages(cluster, brain, clock, random, self._slots)
         self._relabels: Counter[str] = Counter()
 
     def submit(self, entry: OutboxEntry, last: WorkloadRow | None) -> None:
         """Takes over an outbox row; `last` is the row it was decided with, for when the workload has ended since."""
-        actions = {Action.EVENT: self._send_event, Action.ANNOTATE: self._annotate, Action.RELABEL: self._relabel}
+        if entry.action is Action.ANNOTATE or (entry.action is Action.EVENT and not self._brain.tells_events()):
+            # Annotations are asked for by older versions only: each object is held against its row when a term begins.
+            self._settled({entry.id})
+            return
+        actions = {Action.EVENT: self._send_event, Action.RELABEL: self._relabel}
         if entry.action is Action.RELABEL:
             self._relabels[entry.uid] += 1
         self._tasks.spawn(self._with_retries(entry, actions[entry.action], last))
@@ -67,11 +69,12 @@ class Notes:
 
     def forget(self, uid: str) -> None:
         """The workload ended."""
-        self._annotated.pop(uid, None)
+        self.messages.forget(uid)
 
     async def close(self) -> None:
         """Cancels every task; what they had not finished is still in the outbox."""
         await self._tasks.close()
+        await self.messages.close()
 
     async def _with_retries(
         self,
@@ -82,9 +85,6 @@ class Notes:
         backoff = Backoff(self._random, first=0.5, greatest=60.0)
         await self._clock.sleep(NOTE_DELAY)
         while True:
-            if entry.action is Action.ANNOTATE:
-                # Waited for outside the slots: others have something to write meanwhile.
-                await self._message_pause(entry.uid)
             try:
                 async with self._slots:
                     row = self._brain.row(entry.uid)
@@ -126,14 +126,6 @@ class Notes:
                 raise
             # Sent before, and not noted as done: whoever sent it was killed.
 
-    async def _message_pause(self, uid: str) -> None:
-        """A changed `state` is written at once, a changed reason of the same state at most once a minute."""
-        row, last = self._brain.row(uid), self._annotated.get(uid)
-        if row is not None and last is not None and last[1] == row.state.value:
-            pause = (last[0] + MESSAGE_INTERVAL - self._clock.now()).total_seconds()
-            if pause > 0:
-                await self._clock.sleep(pause)
-
     async def _relabel(self, row: WorkloadRow, entry: OutboxEntry) -> None:
         """Writes the labels that the row says its objects have yet to get, on what they are now."""
         obj = self._brain.object_of(row)
@@ -160,7 +152,7 @@ class Notes:
     async def _tell_not_relabelled(self, entry: OutboxEntry, error: ApiError) -> None:
         """The row counts as if its labels were written; people have to know that they are not."""
         row = self._brain.row(entry.uid)
-        if row is None or not row.relabels:
+        if row is None or not row.relabels or not self._brain.tells_events():
             return
         labels = ", ".join(f"{relabel.key}={relabel.after}" for relabel in row.relabels)
         message = f"The API server refuses the label {labels}, which counts nonetheless: {error.message}"
@@ -169,27 +161,3 @@ class Notes:
             await self._send_event(row, replace(entry, action=Action.EVENT, payload=payload))
         except ApiError as refused:
             log.info("not sent", workload=entry.uid, action="event", error=str(refused))
-
-    async def _annotate(self, row: WorkloadRow, entry: OutboxEntry) -> None:
-        """Brings the `state` and `message` annotations up to date."""
-        obj = self._brain.object_of(row)
-        if obj is None:
-            return
-        wanted = {PREFIX + "state": row.state.value, PREFIX + "message": row.message or None}
-        kind = self._brain.kind_of(row)
-        for resource, about in kind.noted_on(obj):
-            metadata = about["metadata"]
-            have = metadata.get("annotations") or {}
-            if all(have.get(key) == value for key, value in wanted.items()):
-                continue
-            if self._brain.row(row.uid) is not None:
-                self._annotated[row.uid] = (self._clock.now(), row.state.value)
-            body: Object = {"metadata": {"uid": metadata["uid"], "annotations": wanted}}
-            try:
-                result = await self._cluster.patch(resource, row.namespace, metadata["name"], body, PatchType.MERGE)
-            except ApiError as error:
-                if resource == kind.resource or not (error.not_found or error.conflict):
-                    raise
-                continue  # one of several pods is gone
-            if resource == kind.resource:
-                self._brain.observe(resource, result)

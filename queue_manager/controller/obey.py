@@ -20,7 +20,7 @@ from queue_manager.controller.lifecycle import (
     overdue,
     rejected_words,
 )
-from queue_manager.controller.transitions import Facts, annotate, drain, event, sync
+from queue_manager.controller.transitions import Facts, drain, event, sync
 from queue_manager.store.records import Change, CheckState, Instruction, State, Wish, WorkloadRow
 from queue_manager.store.wishes import EVICTED_BY_OPERATOR, HELD_BY_OPERATOR, PENDING_EVALUATION, answered
 
@@ -72,7 +72,7 @@ def _hold(row: WorkloadRow, instruction: Instruction, facts: Facts) -> Change:
     drains = row.state is State.DRAINING
     held = replace(row, reason=HELD_BY_OPERATOR, message=message)
     held = replace(held, after_drain=State.HELD) if drains else replace(held, state=State.HELD)
-    outbox = (annotate(held), event(held, "Held", message, warning=True))
+    outbox = (event(held, "Held", message, warning=True),)
     return Change(row=held, outbox=outbox, explanation=outside(held) if held.state is State.HELD else None)
 
 
@@ -92,7 +92,7 @@ def _release(row: WorkloadRow, instruction: Instruction) -> Change:
         free = replace(free, after_drain=State.WAITING, reason=RELEASED)
     else:
         free = replace(free, state=State.WAITING, reason=PENDING_EVALUATION)
-    return Change(row=free, outbox=(sync(free), annotate(free), event(free, RELEASED, message)))
+    return Change(row=free, outbox=(sync(free), event(free, RELEASED, message)))
 
 
 def _answer(row: WorkloadRow, instruction: Instruction, facts: Facts, rules: Rules) -> Change | None:
@@ -115,5 +115,5 @@ def _answer(row: WorkloadRow, instruction: Instruction, facts: Facts, rules: Rul
         if row.not_before is None or row.not_before < until:
             message = f"Check {name} asks to try again later; it is tried again at {at(until)}"
             noted = replace(noted, not_before=until, message=message)
-            return Change(row=noted, outbox=(annotate(noted),))
+            return Change(row=noted)
     return Change(row=noted)

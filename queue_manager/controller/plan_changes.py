@@ -8,8 +8,8 @@ from datetime import datetime
 from queue_manager.controller.explanations import explanation_of
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.resizing import is_elastic, resize, resize_waits
-from queue_manager.controller.transitions import Facts, admit, annotate, event, evict
-from queue_manager.engine.decision import HOPELESS, Eviction, Plan, Reason, Waiting
+from queue_manager.controller.transitions import Facts, admit, evict
+from queue_manager.engine.decision import Eviction, Plan, Reason, Waiting
 from queue_manager.engine.resize import owner_uid
 from queue_manager.store.records import Change, State, WorkloadRow
 
@@ -42,8 +42,4 @@ def _waits(row: WorkloadRow, waiting: Waiting, picture: Picture, now: datetime) 
     # Who backs off was told before why, and until when.
     keeps = waiting.reason is Reason.BACKOFF and row.message
     fresh = replace(row, reason=waiting.reason.value, message=row.message if keeps else waiting.message)
-    outbox = [annotate(fresh)] if row.reason != fresh.reason or row.message != fresh.message else []
-    if row.reason != fresh.reason and waiting.reason in HOPELESS:
-        # Somebody has to do something.
-        outbox.append(event(fresh, "Waiting", fresh.message, warning=True))
-    return Change(row=fresh, outbox=tuple(outbox), explanation=explanation_of(waiting, row, picture.rows, now))
+    return Change(row=fresh, explanation=explanation_of(waiting, row, picture.rows, now))

@@ -35,7 +35,6 @@ from queue_manager.controller.rows import pod_priorities
 from queue_manager.controller.transitions import (
     Facts,
     admit,
-    annotate,
     charged,
     decide,
     drain,
@@ -223,10 +222,8 @@ class Reconciler:
         speaks = not row.message or row.message.startswith(OUTVOTED)
         fresh = replace(row, message=message) if speaks else row
         is_news = bool(words) and words != known and row.message != message
-        outbox = [annotate(fresh)] if fresh != row else []
-        if is_news:
-            outbox.append(event(fresh, LABEL_NOT_FOLLOWED, message, warning=True))
-        return Change(row=fresh, outbox=tuple(outbox)) if outbox else None
+        outbox = (event(fresh, LABEL_NOT_FOLLOWED, message, warning=True),) if is_news else ()
+        return Change(row=fresh, outbox=outbox) if outbox or fresh != row else None
 
     def _changed_while_reserved(self, row: WorkloadRow, obj: Object, kind: Kind, facts: Facts) -> Change | None:
         """Its quota was reserved for what it asked for then: it queues again for what it asks for now."""
@@ -323,12 +320,8 @@ class Reconciler:
             adopted = self._adopt(row)
             if adopted is not None:
                 return adopted
-        words = f"Waiting in queue {row.queue}" if row.queue and row.state is State.WAITING else row.message
         problem = not row.queue or row.state is State.HELD
-        outbox = [event(row, "Held" if problem else "Queued", words, warning=problem)]
-        if problem:
-            # Else the decision that follows says why it waits, and the next change of words would wait for a minute.
-            outbox.append(annotate(row))
+        outbox = [event(row, "Held", row.message, warning=True)] if problem else []
         outbox += not_followed(row, reading.messages) + self._of_priority(row, reading)
         if self._can_be_stopped(obj, kind):
             outbox.append(sync(row))
@@ -352,7 +345,7 @@ class Reconciler:
             return None
         change = admit(row, admission, now)
         running = replace(change.row, state=State.RUNNING)
-        outbox = (event(running, "Adopted", f"It ran before: charged to queue {row.queue}"), annotate(running))
+        outbox = (event(running, "Adopted", f"It ran before: charged to queue {row.queue}"),)
         return replace(change, row=running, outbox=outbox, request_changed=True)
 
     def _reread(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
@@ -367,8 +360,7 @@ class Reconciler:
             if self._can_be_stopped(obj, kind):
                 self._executors.submit(sync(row))
             return None
-        outbox = [annotate(fresh)] if fresh.reason != row.reason else []
-        outbox += not_followed(fresh, reading.messages)
+        outbox = not_followed(fresh, reading.messages)
         if pod_priorities(fresh) != pod_priorities(row):
             outbox += self._of_priority(fresh, reading)
         if fresh.state is not row.state:

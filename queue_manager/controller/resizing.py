@@ -9,7 +9,7 @@ from datetime import datetime
 from queue_manager.cluster.port import PODS, Object
 from queue_manager.controller.intake import with_reclaimed
 from queue_manager.controller.picture import Picture
-from queue_manager.controller.transitions import annotate, charged, describe_pods, entries, event, loans
+from queue_manager.controller.transitions import charged, describe_pods, entries, event, loans
 from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import Admission, Waiting
 from queue_manager.engine.resize import Size, sizes
@@ -17,7 +17,7 @@ from queue_manager.engine.workload import PodGroup, PodSet, by_name
 from queue_manager.kinds.gates import let_through
 from queue_manager.kinds.kind import Kind, Unresolvable
 from queue_manager.store.deadlines import STARTED
-from queue_manager.store.records import Change, LedgerEntry, LedgerState, WorkloadRow
+from queue_manager.store.records import Change, LedgerEntry, LedgerState, OutboxEntry, WorkloadRow
 from queue_manager.store.times import to_microseconds
 
 RESIZED = "Resized"
@@ -49,13 +49,13 @@ class Resizing:
         fresh = replace(row, pod_groups=groups, admission=replace(row.admission, admission=admission))
         if row.reason and not lacking:
             fresh = replace(fresh, reason="", message="")
-        outbox = [annotate(fresh)] if fresh.message != row.message else []
+        outbox: tuple[OutboxEntry, ...] = ()
         if smaller := [name for name, p in by_name(groups).items() if p.count < by_name(row.pod_groups)[name].count]:
             says = ", ".join(f"{name} to {by_name(groups)[name].count} pods" for name in smaller)
-            outbox.append(event(fresh, RESIZED, f"Shrinks {says}; charged for the others until they are gone"))
+            outbox = (event(fresh, RESIZED, f"Shrinks {says}; charged for the others until they are gone"),)
         ledger = self._ledger(row, groups, admission)
         changed = groups != row.pod_groups
-        return Change(row=fresh, ledger=ledger, outbox=tuple(outbox), request_changed=changed)
+        return Change(row=fresh, ledger=ledger, outbox=outbox, request_changed=changed)
 
     def _fitted(self, row: WorkloadRow, admission: Admission, found: Mapping[str, Size]) -> Admission:
         """The admission without pods that are neither wanted nor there any more."""
@@ -118,16 +118,13 @@ def resize(row: WorkloadRow, admission: Admission, charge: Mapping[Cell, int]) -
     assert row.admission is not None
     fresh = replace(row, reason="", message="", admission=replace(row.admission, admission=admission))
     text = f"Grows in queue {admission.queue}: {describe_pods(admission)}"
-    return Change(
-        row=fresh, ledger=charged(admission.charge, charge), outbox=(event(fresh, RESIZED, text), annotate(fresh))
-    )
+    return Change(row=fresh, ledger=charged(admission.charge, charge), outbox=(event(fresh, RESIZED, text),))
 
 
 def resize_waits(row: WorkloadRow, waiting: Waiting, explanation: Mapping[str, object]) -> Change:
     """running: why the queue has not given what is lacking yet."""
     fresh = replace(row, reason=waiting.reason.value, message=lacks(row, waiting))
-    outbox = (annotate(fresh),) if (row.reason, row.message) != (fresh.reason, fresh.message) else ()
-    return Change(row=fresh, outbox=outbox, explanation=explanation)
+    return Change(row=fresh, explanation=explanation)
 
 
 def lacks(row: WorkloadRow, waiting: Waiting) -> str:

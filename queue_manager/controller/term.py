@@ -63,7 +63,9 @@ class Term:
         random: Random,
         in_thread: InThread,
         valid: Callable[[], bool],
+        events: bool | None = None,
     ) -> None:
+        """`events`: whether events are written on the objects of workloads; None leaves it to the Settings."""
         self.epoch = epoch
         self.counters = Counters()
         self.ready = False
@@ -71,7 +73,12 @@ class Term:
         self.picture = Picture(self.view)
         self.inbox = Inbox(self.picture, clock, random)
         reports = Reports(self.picture.rows, self.inbox.touch)
-        self.executors = Executors(cluster, Answers(self.picture, reports, self.inbox.touch, valid), clock, random)
+
+        def tells() -> bool:
+            return self.picture.compiled.settings.events if events is None else events
+
+        answers = Answers(self.picture, reports, self.inbox.touch, valid, tells)
+        self.executors = Executors(cluster, answers, clock, random)
         self.executors.on_idle = self.inbox.touch
         self.gates = PodGates(
             Seats(
@@ -87,7 +94,7 @@ class Term:
             self.executors.send,
             clock,
             random,
-            PodEvents(cluster, clock, valid),
+            PodEvents(cluster, clock, lambda: valid() and tells()),
         )
         self.reconciler = Reconciler(self.picture, reports, self.executors, clock, self.gates.passed)
         self.reasons = Reasons(self.picture, clock)
@@ -107,6 +114,7 @@ class Term:
             executors=self.executors,
             reasons=self.reasons,
             counters=self.counters,
+            events=tells,
         )
         self._store = store
         self._clock = clock
@@ -188,6 +196,7 @@ class Term:
         for entry in self._left_over:
             self.executors.submit(entry)
         self._left_over.clear()
+        self.executors.begin(self.picture.rows.values())
         self.inbox.sweep()
 
     def _heed_kueue(self) -> None:

@@ -21,6 +21,10 @@ class Timers:
             self._when[uid] = when
             heapq.heappush(self._heap, (when, uid))
 
+    def of(self, uid: str) -> datetime | None:
+        """The time of a workload, if it has one."""
+        return self._when.get(uid)
+
     def next(self) -> datetime | None:
         """The earliest time of all."""
         while self._heap and self._when.get(self._heap[0][1]) != self._heap[0][0]:

@@ -77,11 +77,6 @@ def sync(row: WorkloadRow) -> OutboxEntry:
     return OutboxEntry(uid=row.uid, action=Action.SYNC, payload={"state": row.state.value, "attempt": row.attempt})
 
 
-def annotate(row: WorkloadRow) -> OutboxEntry:
-    """Asks for the `state` and `message` annotations to be brought up to date."""
-    return OutboxEntry(uid=row.uid, action=Action.ANNOTATE)
-
-
 def relabel(row: WorkloadRow) -> tuple[OutboxEntry, ...]:
     """Asks for the labels that the object has yet to get, if any."""
     return (OutboxEntry(uid=row.uid, action=Action.RELABEL),) if row.relabels else ()
@@ -124,12 +119,7 @@ def admit(row: WorkloadRow, admission: Admission, now: datetime) -> Change:
         checks=checks,
         admission=AdmissionRow(attempt=attempt, admission=admission, admitted_at=now, checked_at=checked_at),
     )
-    words = describe_admission(admission)
-    outbox = (
-        (event(admitted, "QuotaReserved", f"{admitted.message}. {words}"), annotate(admitted))
-        if waits_for
-        else (sync(admitted), event(admitted, "Admitted", words))
-    )
+    outbox = () if waits_for else (sync(admitted),)
     return Change(row=admitted, ledger=entries(admission.charge, LedgerState.RESERVED), outbox=outbox)
 
 
@@ -201,9 +191,9 @@ def drain(
         not_before=not_before,
         finished_at=facts.now if after in (State.FINISHED, State.FAILED) else None,
     )
-    outbox = [sync(draining), annotate(draining)]
+    outbox = [sync(draining)]
     if event_reason:
-        outbox.append(event(draining, event_reason, message, warning=event_reason != "Finished"))
+        outbox.append(event(draining, event_reason, message, warning=True))
     return Change(row=draining, ledger=entries(facts.charge, LedgerState.DRAINING), outbox=tuple(outbox))
 
 
@@ -221,9 +211,7 @@ def finish(row: WorkloadRow, facts: Facts, state: State, cause: str, message: st
         pod_groups=unreclaimed(row.pod_groups),
         finished_at=facts.now,
     )
-    outbox = (event(over, "Finished", message), annotate(over)) if facts.exists else ()
-    changed = over.pod_groups != row.pod_groups
-    return Change(row=over, ledger=(), outbox=outbox, request_changed=changed)
+    return Change(row=over, ledger=(), request_changed=over.pod_groups != row.pod_groups)
 
 
 def release(row: WorkloadRow) -> Change:
@@ -239,13 +227,8 @@ def release(row: WorkloadRow) -> Change:
         pod_groups=row.pod_groups if again else unreclaimed(row.pod_groups),
         reason=row.reason if not again else PENDING_EVALUATION,
     )
-    outbox: list[OutboxEntry] = [annotate(freed)]
-    if after in (State.WAITING, State.HELD, State.DEACTIVATED):
-        outbox.append(sync(freed))
-    if again:
-        outbox.append(event(freed, "Queued", f"All its pods are gone; it waits in queue {freed.queue} again"))
-    changed = freed.pod_groups != row.pod_groups
-    return Change(row=freed, ledger=(), outbox=tuple(outbox), request_changed=changed)
+    outbox = (sync(freed),) if after in (State.WAITING, State.HELD, State.DEACTIVATED) else ()
+    return Change(row=freed, ledger=(), outbox=outbox, request_changed=freed.pod_groups != row.pod_groups)
 
 
 def unreclaimed(groups: tuple[PodGroup, ...]) -> tuple[PodGroup, ...]:
@@ -281,7 +264,7 @@ def uncharged(row: WorkloadRow, facts: Facts) -> Change | None:
         again = replace(row, state=State.WAITING, reason=PENDING_EVALUATION, message="Its user resumed it")
         return Change(
             row=again,
-            outbox=(sync(again), event(again, "Queued", "Resumed by its user: it queues again"), annotate(again)),
+            outbox=(sync(again), event(again, "Queued", "Resumed by its user: it queues again")),
         )
     return None
 
@@ -295,14 +278,12 @@ def charged_state(row: WorkloadRow, facts: Facts) -> Change | None:
         state, cause, message = end
         if facts.drained:
             return finish(row, facts, state, cause, message)
-        event_reason = "Finished" if facts.exists else ""
-        change = drain(row, facts, state, cause, message, event_reason=event_reason)
-        return change
+        return drain(row, facts, state, cause, message)
     if row.state is State.STARTING and facts.placed:
         assert row.admission is not None
         started = replace(row.admission, started_at=facts.now)
         running = replace(row, state=State.RUNNING, admission=started)
-        return Change(row=running, outbox=(annotate(running),))
+        return Change(row=running)
     if row.state is State.RUNNING and facts.suspended:
         message = "Its user suspended it: it is held until it is released or its user resumes it"
         return drain(row, facts, State.HELD, SUSPENDED_BY_USER, message, event_reason="Held")
@@ -314,7 +295,7 @@ def draining(row: WorkloadRow, facts: Facts) -> Change | None:
     if row.after_drain is State.HELD and row.reason == SUSPENDED_BY_USER and facts.exists and not facts.suspended:
         message = "Its user resumed it: it queues again once its pods are gone"
         resumed = replace(row, after_drain=State.WAITING, reason="ResumedByUser", message=message)
-        return Change(row=resumed, outbox=(sync(resumed), annotate(resumed)))
+        return Change(row=resumed, outbox=(sync(resumed),))
     if row.after_drain not in (State.FINISHED, State.FAILED):
         end = ended(row, facts)
         if end is not None:
@@ -368,7 +349,7 @@ def stop_trouble(row: WorkloadRow, problem: str) -> Change:
     assert row.admission is not None
     message = " ".join(filter(None, (row.admission.cause_message, f"It could not be stopped as usual: {problem}")))
     told = replace(row, message=message)
-    return Change(row=told, outbox=(event(told, STOP_REFUSED, message, warning=True), annotate(told)))
+    return Change(row=told, outbox=(event(told, STOP_REFUSED, message, warning=True),))
 
 
 def placement_lost(row: WorkloadRow, problem: str, *, running: bool) -> Change | None:
@@ -379,7 +360,7 @@ def placement_lost(row: WorkloadRow, problem: str, *, running: bool) -> Change |
     if running:
         message = f"Its running pods stay where they are, but a restart would lose their place: {problem}"
         told = replace(row, message=message)
-        return Change(row=told, outbox=(event(told, PLACEMENT_LOST, message, warning=True), annotate(told)))
+        return Change(row=told, outbox=(event(told, PLACEMENT_LOST, message, warning=True),))
     message = f"Its placement is written again, no pod ran yet: {problem}"
     again = replace(row, state=State.STARTING, message=message)
-    return Change(row=again, outbox=(sync(again), event(again, PLACEMENT_LOST, message, warning=True), annotate(again)))
+    return Change(row=again, outbox=(sync(again), event(again, PLACEMENT_LOST, message, warning=True)))

@@ -168,7 +168,7 @@ class WorkloadRow:
 
 class Action(StrEnum):
     """What an outbox row asks of the executors. `sync` brings the job object in line with the row, `relabel` its
-    labels; both are idempotent."""
+    labels; both are idempotent. `annotate` is of older versions."""
 
     SYNC = "sync"
     EVENT = "event"

@@ -34,6 +34,7 @@ async def test_quota_is_reserved_and_the_job_starts_once_all_checks_are_ready(st
         await world.clock.advance(60)
         assert world.state("a") is State.RESERVED
         assert suspended(world, "a")
+        assert world.says("a") == ("reserved", row.message)
         world.answer("a", "licence", "Ready")
         row = await world.until_state("a", State.RUNNING)
         assert row.admission is not None
@@ -43,7 +44,6 @@ async def test_quota_is_reserved_and_the_job_starts_once_all_checks_are_ready(st
         await world.until_state("a", State.FINISHED)
         assert store.check(world.clock.now()) == []
         assert store.pending_instructions() == []
-        assert [e for e in world.events("a") if e in ("QuotaReserved", "Admitted")] == ["QuotaReserved", "Admitted"]
 
 
 async def test_time_to_get_ready_and_run_time_begin_with_the_start_not_with_the_reservation(store: Store) -> None:

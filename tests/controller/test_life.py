@@ -24,7 +24,6 @@ async def test_a_gang_is_admitted_whole_runs_and_frees_everything(store: Store) 
         await world.until_state("a", State.FINISHED)
         assert world.charged() == 0
         assert store.check(world.clock.now()) == []
-        await world.until(lambda: world.events("a") == ["Queued", "Admitted", "Finished"])
 
 
 async def test_a_second_gang_waits_with_numbers_and_follows_the_first(store: Store) -> None:

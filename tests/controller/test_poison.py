@@ -128,7 +128,7 @@ async def test_a_change_that_the_database_refuses_stops_nobody_else(store: Store
         class Intake(type(term.picture.intake)):  # type: ignore[misc]
             def read_all(self, obj: Object, kind: Any, inputs: Any = {}) -> Any:  # noqa: B006 - never changed
                 reading = read(obj, kind, inputs)
-                odd = reading.row.name == "odd" and not world.events("other")
+                odd = reading.row.name == "odd" and world.state("other") is None
                 return replace(reading, row=replace(reading.row, priority=2**70)) if odd else reading
 
         term.picture.intake = Intake(term.view, lambda: term.picture.compiled)

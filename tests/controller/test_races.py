@@ -103,7 +103,8 @@ async def test_every_action_is_done_in_the_end_and_nothing_is_remembered(store: 
         assert outbox(world) == []
         assert term.executors._pending == {}
         assert term.executors.oldest_age() == 0
-        assert term.executors._notes._annotated == {}
+        assert term.executors._notes.messages._written == {}
+        assert term.executors._notes.messages._timers.next() is None
         assert term.picture.drained == set()
         assert term.reconciler.reports._refused == {}
         assert term.picture.rows == {}

@@ -99,7 +99,9 @@ class World:
         lag: float = 0.0,
         start: datetime = START,
         configuration: str = CONFIGURATION,
+        events: bool | None = None,
     ) -> None:
+        self._events = events
         self.clock = VirtualClock(start)
         self.random = Random(seed)
         self.store = store
@@ -150,6 +152,7 @@ class World:
             hints=silence,
             timed=no_timed_work,
             virtual=True,
+            events=self._events,
         )
         self._running = asyncio.create_task(self.controller.run())
 
@@ -246,6 +249,12 @@ class World:
         )
         with self.store.engine.connect() as connection:
             return int(connection.execute(query, {"name": name}).scalar_one())
+
+    def says(self, name: str, resource: Resource = TRAIN_JOBS) -> tuple[str, str]:
+        """Our annotations on an object: the state and the message, "" for none."""
+        [obj] = [obj for obj in self.cluster.state.storage.all(resource) if obj["metadata"]["name"] == name]
+        said = obj["metadata"].get("annotations") or {}
+        return said.get("queue-manager.io/state", ""), said.get("queue-manager.io/message", "")
 
     def events(self, name: str) -> list[str]:
         """Reasons of our events on an object, in order."""

@@ -14,6 +14,7 @@ from tests.control_plane.client import ApiError
 from tests.control_plane.cluster import ControlPlane
 from tests.control_plane.nodes import gpu_fleet
 from tests.e2e.product import FLAVOR, JOB, TOPOLOGY, TRAIN_JOB, Product, install, job, queue, train_job
+from tests.e2e.record import annotated
 from tests.e2e.watching import names, pods_of, pods_of_job
 
 pytestmark = pytest.mark.cluster
@@ -96,7 +97,7 @@ def test_only_the_first_start_adopts(install_product: Install) -> None:
         assert product.client.get(JOB, "batch", namespace)["spec"]["suspend"] is True
         product.cluster.wait_no_pods(namespace, selector=pods_of_job("batch"))
         assert product.charged("team") == 8
-        product.wait_event(namespace, "train", "Admitted")
+        annotated(product, TRAIN_JOB, namespace, "train", "running", "Admitted to queue team")
 
 
 def test_a_job_unsuspended_without_an_admission_is_suspended_on_sight(product_of_each_trainer: Product) -> None:

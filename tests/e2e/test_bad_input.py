@@ -140,7 +140,6 @@ def test_resources_that_no_flavor_covers(product: Product) -> None:
     product.client.create(strange, namespace)
     row = product.wait_state(namespace, "strange", State.WAITING, reason="NoMatchingFlavor")
     assert "example.com/npu" in row.message
-    told(product, namespace, "strange", "Waiting", "example.com/npu")
     annotated(product, JOB, namespace, "strange", "waiting", "example.com/npu")
     assert product.explanation(namespace, "strange")["blockers"][0]["resource"] == "example.com/npu"
     assert product.charged("team") == 0

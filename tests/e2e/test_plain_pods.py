@@ -76,7 +76,6 @@ def test_eight_pods_start_together_in_one_rack_and_seven_of_them_not_at_all(prod
     assert len(racks_of(product, pods)) == 1
     assert len(set(nodes_of(pods))) == 8
     assert (row.kind, product.charged("team")) == ("PodGroup", 64)
-    assert product.wait_event(namespace, "g-0", "Admitted")
     product.client.wait(
         lambda: (
             product.client.get(POD, "g-0", namespace)["metadata"]["annotations"]["queue-manager.io/state"] == "running"
