@@ -50,7 +50,7 @@ async def once(request: Request, context: Ctx, key: Key = "") -> None:
         raise ProblemError(400, "Bad Idempotency-Key", "it may have 1 to 255 visible ASCII characters")
     asked = f"{request.method} {request.url.path}?{request.url.query}\n".encode() + await request.body()
     asked_hash = hashlib.sha256(asked).digest()
-    store, who = RequestStore(context.store.engine), context.caller.name
+    store, who = RequestStore(context.store.engine), context.caller.key
     found = await run_in_threadpool(store.begin_replay, who, key, asked_hash, context.now())
     if found is None:
         request.scope.setdefault("state", {})["replay"] = (store, who, key)

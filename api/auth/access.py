@@ -12,7 +12,7 @@ from queue_manager.config.models import ConfigObject, LocalQueue, RoleBinding, S
 from queue_manager.config.tree import Node, Tree
 
 from ..problems import ProblemError, not_found
-from .identity import Identity, Source
+from .identity import TOKENS, Identity, Source
 from .roles import ROLES, Grant, Role
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _is(subject: Subject, identity: Identity) -> bool:
 
 def token_identity(name: str) -> str:
     """Name of who asks with the token of this name."""
-    return f"token:{name}"
+    return f"{TOKENS}{name}"
 
 
 def access_of(grants: Iterable[Grant], tree: Tree, hides: bool) -> Access:

@@ -34,6 +34,10 @@ class UnavailableError(Exception):
     """Who would have to say so does not answer: nothing is known about what was given."""
 
 
+class TooManyError(UnavailableError):
+    """Who would have to say so is not asked: too much that was unknown came from there lately."""
+
+
 class Verifier(Protocol):
     """One way to prove who one is."""
 
@@ -121,16 +125,30 @@ class Authenticate:
                     return
                 credential = ""
             except UnavailableError as error:
-                log.warning("authentication unavailable", why=str(error))
-                refusal = problem_response(503, "Authentication unavailable", str(error), headers={"Retry-After": "5"})
-                await refusal(scope, receive, send)
+                log.warning("authentication unavailable", address=address, why=str(error))
+                await _unavailable(error)(scope, receive, send)
                 return
-        if caller is NOBODY and scope["method"] not in SAFE_METHODS and scope["path"] not in FORMS:
+        writes = scope["method"] not in SAFE_METHODS and scope["path"] not in FORMS
+        if writes and from_cookie and not _says_where(headers):
+            detail = "with the cookie a change needs the header Origin, which browsers send; else use Authorization"
+            await problem_response(403, "Forbidden", detail)(scope, receive, send)
+            return
+        if writes and caller is NOBODY:
             await _refuse("a token is needed")(scope, receive, send)  # before a body of any size is read
             return
         caller = replace(caller, address=address)
         scope.setdefault("state", {}).update(caller=caller, proof=Proof(self._authentication, caller, credential))
         await self.app(scope, receive, send)
+
+
+def _unavailable(error: UnavailableError) -> ASGIApp:
+    status = 429 if isinstance(error, TooManyError) else 503
+    return problem_response(status, "Authentication unavailable", str(error), headers={"Retry-After": "5"})
+
+
+def _says_where(headers: Headers) -> bool:
+    """Whether a browser says which page a request comes from; `security.Guard` has looked at what it says."""
+    return "origin" in headers or "sec-fetch-site" in headers
 
 
 def _refuse(detail: str) -> ASGIApp:

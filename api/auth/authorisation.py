@@ -33,7 +33,7 @@ def authorise(request: Request, context: Ctx) -> None:
         raise ProblemError(403, "Forbidden", "nobody has decided who may use this route")
     where = need.where
     if where is Where.METRICS:
-        where = Where.OPEN if context.authentication.open_metrics else Where.ANYWHERE
+        where = Where.OPEN if context.authentication.open_metrics else Where.WHOLE
     if where is Where.OPEN:
         return
     if context.caller.name == NOBODY.name:

@@ -17,7 +17,7 @@ class Where(Enum):
     """Where in the tree a role is needed."""
 
     OPEN = "nobody is asked who they are"
-    METRICS = "open, unless the server is told that metrics are not"
+    METRICS = "at the whole tree, of which they tell; open where nobody has to prove anything, or as the server is told"
     ANYWHERE = "at any node; what the answer shows is narrowed to what its reader may see"
     CHANGE = "at any node to begin with; then at every object that the change touches"
     WHOLE = "at the whole tree"

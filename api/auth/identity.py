@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from queue_manager.store.instructions import LEADER
+
 from .roles import Grant, Role
 
 
@@ -34,6 +36,11 @@ class Identity:
     since: datetime | None = None
     expires: datetime | None = None
 
+    @property
+    def key(self) -> str:
+        """Tells this caller from all others: a name may be given by several ways, and to one token after another."""
+        return f"{self.source.value} {self.name} {self.since.isoformat() if self.since else ''}".rstrip()
+
 
 EVERYBODY = "system:authenticated"
 """Group of all who proved who they are by OIDC or Kubernetes."""
@@ -41,3 +48,12 @@ NOBODY = Identity("")
 """Who asks without a proof where one is needed; may use what is open to everybody."""
 LOCAL = Identity("local", scopes=(Grant(Role.PLATFORM_ADMIN),))
 """Who asks without a proof, on a server that listens on loopback only: whoever can do that is on this machine."""
+OURS = frozenset({LOCAL.name, LEADER})
+TOKENS = "token:"
+"""What names of API tokens begin with."""
+
+
+def is_ours(name: str) -> bool:
+    """Whether a user's or group's name is one that this server gives itself: no provider may give it, or the audit log
+    and bindings would take one for the other."""
+    return name in OURS or name.startswith(TOKENS)

@@ -29,7 +29,7 @@ async def log_in(context: Ctx, request: Request) -> Response:
     form = await _form(request)
     token, back = form.get("token", "").strip(), form.get("next", "/")
     try:
-        await context.authentication.identify(token)
+        await context.authentication.identify(token, context.caller.address)
     except RefusedError as error:
         return _page(NOBODY.name, back, f"The token is not accepted: {error}.", 401)
     except UnavailableError as error:

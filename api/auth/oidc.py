@@ -19,7 +19,7 @@ from jwt import PyJWK
 
 from ..security import is_loopback
 from .authentication import RefusedError, UnavailableError
-from .identity import EVERYBODY, LOCAL, Identity, Source
+from .identity import EVERYBODY, Identity, Source, is_ours
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +38,8 @@ BETWEEN = 10.0
 """Seconds between two askings at least, whatever tokens name."""
 TIMEOUT = aiohttp.ClientTimeout(total=5)
 MAX_ANSWER = 1 << 20
-RESERVED = ("system:", "token:")
+KUBERNETES = "system:"
+"""What Kubernetes' own users and groups begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +114,7 @@ class OidcVerifier:
         if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
             raise RefusedError(f"claim {settings.groups_claim!r} is no list of groups")
         name, known = settings.username_prefix + name, {settings.groups_prefix + group for group in groups}
-        # Kubernetes, tokens and this machine have names of their own, which no provider may give.
-        if name == LOCAL.name or any(each.startswith(RESERVED) for each in (name, *known)):
+        if any(is_ours(each) or each.startswith(KUBERNETES) for each in (name, *known)):
             raise RefusedError("its name or a group of it is reserved; set a prefix for this provider's")
         return Identity(name, frozenset({*known, EVERYBODY}), Source.OIDC)
 

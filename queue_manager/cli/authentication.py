@@ -53,7 +53,8 @@ def authentication_of(options: AuthOptions, host: str, store: Store, cluster: Cl
     hosts = frozenset(name.lower() for name in options.hosts)
     if required and not hosts and not is_loopback(host):
         hosts = frozenset({"*"})  # a page of another name carries no cookie of ours, and no token
-    return Authentication(required, verifiers, hosts, options.open_metrics, ways)
+    protected = required if options.protect_metrics is None else options.protect_metrics
+    return Authentication(required, verifiers, hosts, not protected, ways)
 
 
 def _oidc(options: AuthOptions) -> OidcSettings | None:

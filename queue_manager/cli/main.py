@@ -78,7 +78,7 @@ def up(
     oidc_audience: OidcAudience = "",
     kubernetes_auth: KubernetesAuth = False,
     kubernetes_audience: KubernetesAudience = "",
-    protect_metrics: ProtectMetrics = False,
+    protect_metrics: ProtectMetrics = None,
     jobs: Annotated[
         str,
         typer.Option(
@@ -92,7 +92,7 @@ def up(
     from queue_manager.cli.up import run_up
 
     options = AuthOptions(
-        auth, tuple(allowed_host), oidc_issuer, oidc_audience, kubernetes_auth, kubernetes_audience, not protect_metrics
+        auth, tuple(allowed_host), oidc_issuer, oidc_audience, kubernetes_auth, kubernetes_audience, protect_metrics
     )
     run_up(UpOptions(cluster, host, port, data, demo, webhook_url, database, kubeconfig, options, jobs))
 
@@ -128,14 +128,14 @@ def api(
     oidc_audience: OidcAudience = "",
     kubernetes_auth: KubernetesAuth = False,
     kubernetes_audience: KubernetesAudience = "",
-    protect_metrics: ProtectMetrics = False,
+    protect_metrics: ProtectMetrics = None,
 ) -> None:
     """Run the REST API and the web page."""
     from queue_manager.cli.serve import run_api
 
     _need(database, "--database", "QM_DATABASE")
     options = AuthOptions(
-        auth, tuple(allowed_host), oidc_issuer, oidc_audience, kubernetes_auth, kubernetes_audience, not protect_metrics
+        auth, tuple(allowed_host), oidc_issuer, oidc_audience, kubernetes_auth, kubernetes_audience, protect_metrics
     )
     run_api(ApiOptions(database, host, port, options, kubeconfig))
 

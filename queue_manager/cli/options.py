@@ -44,7 +44,8 @@ class AuthMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuthOptions:
-    """How the API is authenticated. `auto` needs a proof where it does not listen on loopback, or for other hosts."""
+    """How the API is authenticated. `auto` needs a proof where it does not listen on loopback, or for other hosts.
+    Metrics are protected where a proof is needed, unless that is said."""
 
     mode: AuthMode = AuthMode.AUTO
     hosts: tuple[str, ...] = ()
@@ -52,7 +53,7 @@ class AuthOptions:
     oidc_audience: str = ""
     kubernetes: bool = False
     kubernetes_audience: str = ""
-    open_metrics: bool = True
+    protect_metrics: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

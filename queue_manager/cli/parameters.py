@@ -45,5 +45,11 @@ KubernetesAudience = Annotated[
     typer.Option(envvar="QM_KUBERNETES_AUDIENCE", help="Only those made for this audience.", show_default=False),
 ]
 ProtectMetrics = Annotated[
-    bool, typer.Option("--protect-metrics", envvar="QM_PROTECT_METRICS", help="Metrics need a role, too.")
+    bool | None,
+    typer.Option(
+        "--protect-metrics/--open-metrics",
+        envvar="QM_PROTECT_METRICS",
+        help="Metrics need a role at the whole tree; they do where a proof is needed, unless they are opened.",
+        show_default=False,
+    ),
 ]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from random import Random
 from typing import Any
 
 import pytest
 
-from api.auth.authentication import RefusedError, UnavailableError
-from api.auth.kubernetes import KEPT, KubernetesVerifier
+from api.auth import kubernetes
+from api.auth.authentication import RefusedError, TooManyError, UnavailableError
+from api.auth.kubernetes import KEPT, UNKNOWN_AT_ONCE, KubernetesVerifier
 from queue_manager.cluster.clock import SystemClock
 from queue_manager.cluster.credentials import Credentials
 from queue_manager.cluster.port import ApiError, Resource
@@ -94,6 +97,65 @@ async def test_the_simulated_api_server_is_asked_like_a_real_one():
     assert (identity.name, "system:serviceaccounts" in identity.groups) == (ROBOT, True)
     with pytest.raises(RefusedError, match="does not know it"):
         await verifier.verify("bad")
+
+
+@pytest.mark.parametrize("name", ["local", "queue-manager", "token:admin"])
+@pytest.mark.parametrize("place", ["username", "groups"])
+async def test_who_is_named_like_one_of_ours_is_refused(name: str, place: str):
+    """Or the audit log, and bindings, would take one for the other."""
+    reviews = Reviews()
+    reviews.status = {"user": {"username": "ada", "groups": [], place: name if place == "username" else [name]}}
+    with pytest.raises(RefusedError, match="gives itself"):
+        await KubernetesVerifier(reviews).verify("good")  # type: ignore[arg-type]
+
+
+async def test_made_up_tokens_of_an_address_are_asked_about_so_often_and_good_ones_always():
+    reviews, now = Reviews(), [0.0]
+    verifier = KubernetesVerifier(reviews, monotonic=lambda: now[0])  # type: ignore[arg-type]
+    await verifier.verify("good", "10.0.0.1")
+    for number in range(UNKNOWN_AT_ONCE):
+        with pytest.raises(RefusedError):
+            await verifier.verify(f"made-up-{number}", "10.0.0.1")
+    asked = len(reviews.asked)
+    for number in range(100):
+        with pytest.raises(TooManyError):
+            await verifier.verify(f"another-{number}", "10.0.0.1")
+    assert len(reviews.asked) == asked
+    with pytest.raises(RefusedError):
+        await verifier.verify("of another address", "10.0.0.2")
+    now[0] += KEPT / 2 + KEPT
+    for number in range(100):
+        with contextlib.suppress(RefusedError, TooManyError):
+            await verifier.verify(f"third-{number}", "10.0.0.1")
+    assert (await verifier.verify("good", "10.0.0.1")).name == ROBOT
+
+
+async def test_bad_tokens_do_not_drive_out_good_ones(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(kubernetes, "MOST", 3)
+    reviews = Reviews()
+    verifier = KubernetesVerifier(reviews, monotonic=lambda: 0.0)  # type: ignore[arg-type]
+    await verifier.verify("good")
+    for number in range(10):
+        with pytest.raises(RefusedError):
+            await verifier.verify(f"made-up-{number}")
+    asked = len(reviews.asked)
+    await verifier.verify("good")
+    assert len(reviews.asked) == asked
+    assert len(verifier._refused) == 3
+
+
+async def test_requests_with_one_token_at_once_are_one_question():
+    reviews = Reviews()
+    verifier = KubernetesVerifier(reviews, monotonic=lambda: 0.0)  # type: ignore[arg-type]
+    found = await asyncio.gather(*(verifier.verify("good", "10.0.0.1") for _ in range(50)))
+    assert ({each.name for each in found}, len(reviews.asked)) == ({ROBOT}, 1)
+
+
+def test_too_many_made_up_tokens_are_told_to_wait(store: Store):
+    client = server(store, verifiers=[KubernetesVerifier(Reviews(), monotonic=lambda: 0.0)])  # type: ignore[arg-type]
+    answers = [client.get("/api/v1/tree", headers=bearer(f"made-up-{n}")) for n in range(UNKNOWN_AT_ONCE + 1)]
+    assert [each.status_code for each in answers] == [401] * UNKNOWN_AT_ONCE + [429]
+    assert answers[-1].headers["retry-after"] == "5"
 
 
 @pytest.mark.cluster

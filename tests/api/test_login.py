@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.auth.authentication import COOKIE, Authentication
+from api.auth.identity import Identity, Source
 from queue_manager.store.store import Store
 from queue_manager.store.tokens import Scope, new_secret
 from tests.api.callers import MAKER, bearer, server, settle, token
@@ -115,7 +116,8 @@ def test_a_cookie_of_another_server_of_this_host_shuts_nobody_out_where_no_proof
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
         ({"Origin": "http://localhost"}, 202),
-        ({}, 202),
+        ({"Sec-Fetch-Site": "same-origin"}, 202),
+        ({}, 403),
     ],
 )
 def test_a_foreign_page_changes_nothing_with_the_cookie(store: Store, headers: dict[str, str], status: int):
@@ -133,3 +135,21 @@ def test_other_host_names_are_answered_where_they_are_allowed(store: Store):
     assert client.get(TREE, headers={**admin, "Host": "other.example"}).status_code == 403
     anywhere = server(store, hosts=frozenset({"*"}))
     assert anywhere.get(TREE, headers={**admin, "Host": "other.example"}).status_code == 200
+
+
+def test_idempotency_keys_are_not_shared_by_those_of_one_name(store: Store):
+    """A token that has the name of one that ended is not told what that one was answered; nor is a user of one provider
+    what a user of another was."""
+    settle(store)
+    client = server(store)
+    hold, key = "/api/v1/workloads/team-bert/blocked/hold", {"Idempotency-Key": "k"}
+    first = token(store, "operator", name="bot")
+    assert client.post(hold, json={"reason": "x"}, headers={**bearer(first), **key}).status_code == 202
+    [made] = store.access.list_tokens(10, None, False)
+    store.access.revoke_token(made.id, MAKER, NOW)
+    second = new_secret()
+    store.access.create_token(second, "bot", (Scope("operator"),), None, MAKER, NOW + timedelta(seconds=1))
+    again = client.post(hold, json={"reason": "x"}, headers={**bearer(second), **key})
+    assert "idempotency-replayed" not in again.headers
+    keys = {Identity("ada", source=source).key for source in Source}
+    assert len(keys) == len(Source)

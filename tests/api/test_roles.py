@@ -218,5 +218,7 @@ def test_metrics_may_be_closed(store: Store):
     settle(store)
     client = server(store, open_metrics=False)
     assert client.get("/metrics").status_code == 401
-    assert client.get("/metrics", headers=bearer(token(store, "viewer", OWN))).status_code == 200
+    for role in ROLES:  # they tell of the whole tree
+        assert client.get("/metrics", headers=bearer(token(store, role, OWN))).status_code == 403
+    assert client.get("/metrics", headers=bearer(token(store, "viewer"))).status_code == 200
     assert server(store).get("/metrics").status_code == 200
