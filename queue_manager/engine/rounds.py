@@ -11,6 +11,7 @@ from queue_manager.engine.configuration import PreemptionPolicy
 from queue_manager.engine.decision import Plan
 from queue_manager.engine.decisions import Decisions, Outcome
 from queue_manager.engine.flavors import Mode
+from queue_manager.engine.giving_way import give_way
 from queue_manager.engine.guard import Guard
 from queue_manager.engine.heads import Heads
 from queue_manager.engine.keeper import Keeper
@@ -67,6 +68,7 @@ class Pass:
             keeper.look()
             self._heads.wake()
             self._stop()
+            give_way(state)
             if not state.not_ready:
                 self._decide(keeper)
         if state.history is not None:
@@ -274,8 +276,8 @@ class Pass:
 
     def _process(self, nomination: Nomination, untouched: bool) -> Outcome:
         """Decides about one head on the state that the heads before it left (kueue.md 2.4)."""
-        if nomination.record.uid not in self._state.records:
-            return Outcome.DECIDED  # the workload that wanted to grow was evicted
+        if nomination.record.uid not in self._state.records or nomination.record.group is None:
+            return Outcome.DECIDED  # the workload that wanted to grow was evicted; or one has its seat back from it
         look: Look | None = None
         if any(victim.record.standing[FUTURE] is None for victim in nomination.victims):
             again = self._nominator(nomination.record).again(nomination.assignment)
@@ -373,6 +375,8 @@ class Pass:
                 self._decisions.admit(nomination, soon)
                 return True
         if self._holds:
+            if gone and nomination.mode is Mode.FIT:
+                return False  # what it fitted into went to others of this round; other flavors may be free now
             self._decisions.keep_room(nomination, places)
             return True
         return self._wait_for_victims(nomination, places)

@@ -243,6 +243,8 @@ class State:
     def _leave_group(self, queue: QueueState, record: Record) -> None:
         assert record.group is not None
         self.starving.end(record.uid)
+        if record.group.parked is not None and record.group.parked.limited:
+            self.live.add(queue.name)  # what its user has behind it was passed over, and not parked
         queue.pending.discard(record.group, record.workload.queued, record.uid)
         self.log.assign(record, "group", None)
         if record.phase is Phase.DRAINING and queue.blocked is not None and queue.blocked.uid == record.uid:

@@ -139,12 +139,14 @@ def test_no_limit_is_exceeded_under_any_order_of_events(seed: int) -> None:
         assert (again.admissions, again.evictions, again.waiting) == ((), (), ())
 
 
-DIFFER_AFTER_A_RESTART = (110, 883)
-"""Seeds of known faults: a workload starts only when the engine is made anew (110), and one is told of its limit only
-then (883)."""
+DIFFERED_AFTER_A_RESTART = (110, 258, 323, 411, 883)
+"""Seeds of faults that were: a restart gave the room to others, or nobody looked at whom only a restart would start."""
 
 
-def _seats_the_same_after_a_restart(seed: int) -> None:
+@pytest.mark.parametrize("seed", [*range(EXAMPLES), *DIFFERED_AFTER_A_RESTART])
+def test_a_restart_seats_the_same_workloads_and_misses_nothing(seed: int) -> None:
+    # Seeds of its own: Hypothesis draws others with each module imported. Promises are made in the order of events and
+    # forgotten by a restart, so that of 6,000 seeds nine (from 2357 on) still end with others promised other flavors.
     engine, rng = busy(seed)
     for step in range(1, 20):
         happen(engine, rng, step)
@@ -154,18 +156,6 @@ def _seats_the_same_after_a_restart(seed: int) -> None:
     assert (plan.admissions, plan.evictions) == ((), ())
     for uid, record in engine._state.records.items():
         assert (record.limit is None) == (fresh._state.records[uid].limit is None)
-
-
-@pytest.mark.parametrize("seed", range(EXAMPLES))
-def test_a_restart_seats_the_same_workloads_and_misses_nothing(seed: int) -> None:
-    # Seeds of its own: Hypothesis draws others with each module imported, and more than the two below may fail.
-    _seats_the_same_after_a_restart(seed)
-
-
-@pytest.mark.xfail(strict=True, reason="known fault: a running engine and a fresh one do not say the same")
-@pytest.mark.parametrize("seed", DIFFER_AFTER_A_RESTART)
-def test_a_restart_changes_nothing_where_it_does_today(seed: int) -> None:
-    _seats_the_same_after_a_restart(seed)
 
 
 @COMMON
