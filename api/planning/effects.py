@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from queue_manager.config.compiled import Compiled
-from queue_manager.engine.configuration import Preemption, Queue
+from queue_manager.engine.configuration import Cell, Preemption, Queue
 from queue_manager.engine.decision import Plan, Reason
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.outlook import Outlook
@@ -94,32 +94,64 @@ def question_of(before: Compiled, after: Compiled, live: Live) -> Question:
     return Question(before, after, played_before, played_after, full)
 
 
-def effects_of(question: Question, live: Live, engine: Engine) -> Effects:
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What happens without the change, and who stands where: the same from `at` (microseconds) until `until`, or until
+    something changes if that is None. Each is a set of uids: `over` are beyond their quota, `loose` may be preempted,
+    `preempting` have others evicted."""
+
+    played: _Played
+    preempting: frozenset[str]
+    charges: Mapping[str, Mapping[Cell, int]]
+    over: frozenset[str]
+    loose: frozenset[str]
+    at: int
+    until: int | None
+
+    def holds(self, now: int) -> bool:
+        """Whether time alone has changed nothing."""
+        return self.at <= now and (self.until is None or now < self.until)
+
+
+def is_steady(compiled: Compiled) -> bool:
+    """Whether time changes decisions at known moments only: no past usage that decays, no room kept for an expected
+    start."""
+    return compiled.configuration.history is None and compiled.configuration.starvation is None
+
+
+def baseline_of(question: Question, live: Live, engine: Engine) -> Baseline:
+    """What `question.before` does by itself. `engine` knows of everything under `question.played_before`, and is
+    afterwards as it was."""
+    before, now = question.before, to_microseconds(live.now)
+    charges = {row.uid: engine.charge_of(row.uid) for row in live.rows if row.admission is not None}
+    played = _Played()
+    plan = engine.plan(now)
+    played.note(plan)
+    preempting = frozenset(owner_uid(eviction.by) for eviction in plan.evictions if eviction.by)
+    until = engine.wake_at() if is_steady(question.played_before) else now
+    del plan  # what nobody holds is not put into words
+    engine.revoke()
+    over = over_quota(live.rows, before, charges.__getitem__)
+    loose = preemptible(live.rows, before, over) | played.preempted
+    return Baseline(played, preempting, charges, frozenset(over), frozenset(loose), now, until)
+
+
+def effects_of(question: Question, live: Live, engine: Engine, baseline: Baseline) -> Effects:
     """The answer. `engine` knows of everything under `question.played_before`; it is used up."""
     before, after = question.before, question.after
     played_before, played_after, full = question.played_before, question.played_after, question.full
-    now = to_microseconds(live.now)
-    charges = {row.uid: engine.charge_of(row.uid) for row in live.rows if row.admission is not None}
-    baseline = _Played()
-    plan = engine.plan(now)
-    baseline.note(plan)
-    was_preempting = {owner_uid(eviction.by) for eviction in plan.evictions if eviction.by}
-    del plan  # what nobody holds is not put into words
-    engine.revoke()
     rows = under(played_after, played_before, live)
     engine.configure(played_after.configuration)
     for old, new in zip(live.rows, rows, strict=True):
         if old is not new:
             engine.remove_workload(old.uid)
             tell(engine, new, live, played_after)
-    played = _play(engine, now)
-    over_before = over_quota(live.rows, before, charges.__getitem__)
-    over_after = over_quota(rows, after, charges.__getitem__)
-    loose_before = preemptible(live.rows, before, over_before) | baseline.preempted
-    loose_after = preemptible(rows, after, over_after) | played.preempted
+    played = _play(engine, to_microseconds(live.now))
+    over = over_quota(rows, after, baseline.charges.__getitem__)
+    loose = preemptible(rows, after, over) | played.preempted
     never, tried_after = _never(rows, played, played_after, live)
     suspects = [row for row in live.rows if row.uid in never]
-    already, tried_before = _never(suspects, baseline, played_before, live)
+    already, tried_before = _never(suspects, baseline.played, played_before, live)
     limits = [] if full else [NOT_PLAYED]
     limits += [] if played.settled else [NOT_SETTLED.format(PASSES)]
     limits += _not_tried(max(tried_before, tried_after))
@@ -132,10 +164,10 @@ def effects_of(question: Question, live: Live, engine: Engine) -> Effects:
         return tuple(sorted({f"{by_uid[uid].namespace}/{by_uid[uid].name}" for uid in uids}))
 
     return Effects(
-        names(over_after - over_before),
-        names(loose_after - loose_before),
-        names(played.stopped - baseline.stopped),
-        names((played.started & (waiting | held)) - baseline.started - was_preempting),
+        names(over - baseline.over),
+        names(loose - baseline.loose),
+        names(played.stopped - baseline.played.stopped),
+        names((played.started & (waiting | held)) - baseline.played.started - baseline.preempting),
         names((never - already) & waiting),
         tuple(limits),
     )

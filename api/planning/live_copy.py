@@ -1,7 +1,8 @@
 """A copy of the live state that is kept from plan to plan: each look reads only what has changed since the one before.
 
-What is played on it is played in a process of its own (`worker.py`), so the engine here has never planned anything: it
-knows what an engine knows that was told everything a moment ago.
+What another configuration does is played in a process of its own (`worker.py`). The engine here only plays what happens
+without it, which is taken back and remembered for as long as nothing changes: so it knows what an engine knows that was
+told everything a moment ago.
 """
 
 from __future__ import annotations
@@ -10,17 +11,22 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from queue_manager.config.compiled import Compiled, compile_objects
+from queue_manager.config.known import KnownObjects
 from queue_manager.engine.configuration import History
 from queue_manager.engine.engine import Engine
+from queue_manager.store.events import WORKLOAD
 from queue_manager.store.records import ENDED, ConfigObject, NodeRow, WorkloadRow
+from queue_manager.store.requests import RequestStore
 from queue_manager.store.store import Store
 from queue_manager.store.times import EPOCH, to_microseconds
 
-from .effects import question_of
+from .effects import Baseline, Question, baseline_of, is_steady, question_of
 from .live import Live, add_nodes, tell
 
 MOST_ANEW = 5000
 """Workloads up to which those that have changed are read by name; more are read with all others."""
+AT_ONCE = 1000
+"""Events that are caught up with in one go, before somebody who waits has a turn."""
 
 
 class LiveCopy:
@@ -28,6 +34,9 @@ class LiveCopy:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._events = RequestStore(store.engine)
+        self._seen: int | None = None
+        self._known = KnownObjects()
         self._rows: dict[str, WorkloadRow] = {}
         self._untold: set[str] = set()
         self._nodes: dict[str, NodeRow] = {}
@@ -37,20 +46,45 @@ class LiveCopy:
         self._namespaces: Mapping[str, Mapping[str, str]] | None = None
         self._objects: tuple[int, Sequence[ConfigObject]] = (0, ())
         self._current = compile_objects(())
+        self._baseline: tuple[Compiled, Baseline] | None = None
 
-    def compiled(self, revision: int, objects: Sequence[ConfigObject]) -> Compiled:
+    def current(self, revision: int, objects: Sequence[ConfigObject]) -> Compiled:
         """The configuration of a revision; compiled once."""
         if self._objects != (revision, objects):
-            self._current = compile_objects(objects, revision)
+            self._current = self.compiled(objects, revision)
             self._objects = (revision, objects)
         return self._current
 
-    def follow(self) -> None:
-        """Takes over what has changed, so that the next plan finds little that is new."""
+    def compiled(self, objects: Sequence[ConfigObject], revision: int) -> Compiled:
+        """A configuration that most likely has much in common with the one before."""
+        return self._known.compiled(objects, revision)
+
+    def newest(self) -> Compiled:
+        """The configuration of the newest revision."""
         if self._store.current_revision() != self._objects[0]:
-            self.compiled(*self._store.load_configuration())
-        live = self.look(EPOCH)
-        self.engine(question_of(self._current, self._current, live).played_before)
+            self.current(*self._store.load_configuration())
+        return self._current
+
+    def follow(self, now: datetime) -> None:
+        """Takes over what has changed, so that the next plan finds little that is new, and remembers what happens
+        without any change if that is the same when it is asked for."""
+        current = self.newest()
+        question = question_of(current, current, self.look(now))
+        self.engine(question.played_before)
+        if is_steady(current):
+            self.baseline(question)
+
+    def catch_up(self) -> bool:
+        """Takes over workloads that events tell of, which costs as much as there are events; whether there may be more.
+        What they do not tell of is left to the next look."""
+        found = [] if self._seen is None else self._events.events_after(self._seen, AT_ONCE)
+        if not found:
+            return False
+        read = self._store.get_workloads({event.body["uid"] for event in found if event.type == WORKLOAD})
+        self._take(read, ())
+        self._seen = found[-1].id
+        self._tell(self._compiled, self._live)
+        return len(found) == AT_ONCE
 
     def look(self, now: datetime, history: History | None = None) -> Live:
         """What the store says now; `history` are the rules by which the past counts, if it does."""
@@ -64,6 +98,7 @@ class LiveCopy:
         return self._live
 
     def _read_rows(self) -> None:
+        self._seen = self._events.known_events().last  # first: what comes meanwhile is read twice, not never
         versions = self._store.workload_versions()
         known = self._rows
         changed = [uid for uid, version in versions.items() if uid not in known or known[uid].version != version]
@@ -93,23 +128,39 @@ class LiveCopy:
         """The engine, told of what the last look saw, under a configuration."""
         before, live = self._compiled, self._live
         if compiled.configuration != before.configuration:
+            self._baseline = None
             self._engine.configure(compiled.configuration)
         self._tell_nodes(live.nodes)
         if compiled.priority_classes != before.priority_classes or live.namespaces != self._namespaces:
             self._untold.update(self._rows)
+        self._tell(compiled, live)
+        self._compiled, self._namespaces = compiled, live.namespaces
+        if compiled.configuration.history is not None and live.past_usage:
+            self._baseline = None
+            self._engine.restore_history(live.past_usage, to_microseconds(live.now))
+        return self._engine
+
+    def baseline(self, question: Question) -> Baseline:
+        """What happens without the change, for the engine as it was made for this question."""
+        kept, now = self._baseline, to_microseconds(self._live.now)
+        if kept is None or kept[0] is not question.before or not kept[1].holds(now):
+            kept = self._baseline = question.before, baseline_of(question, self._live, self._engine)
+        return kept[1]
+
+    def _tell(self, compiled: Compiled, live: Live) -> None:
+        if self._untold:
+            self._baseline = None
         for uid in sorted(self._untold):
             self._engine.remove_workload(uid)
             row = self._rows.get(uid)
             if row is not None:
                 tell(self._engine, row, live, compiled)
         self._untold.clear()
-        self._compiled, self._namespaces = compiled, live.namespaces
-        if compiled.configuration.history is not None and live.past_usage:
-            self._engine.restore_history(live.past_usage, to_microseconds(live.now))
-        return self._engine
 
     def _tell_nodes(self, nodes: Sequence[NodeRow]) -> None:
         now = {node.name: node for node in nodes}
+        if now != self._nodes:
+            self._baseline = None
         for name in self._nodes.keys() - now.keys():
             self._engine.remove_node(name)
         add_nodes(self._engine, [node for name, node in now.items() if self._nodes.get(name) != node])

@@ -12,29 +12,29 @@ import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from sqlalchemy import Engine as Database
 from sqlalchemy.exc import SQLAlchemyError
 
-from queue_manager.config.compiled import compile_objects
 from queue_manager.engine.engine import Engine
 from queue_manager.store.database import make_engine
 from queue_manager.store.records import ConfigObject
 from queue_manager.store.store import Store
 
 from .apart import Apart, EndedError
-from .effects import Effects, Question, effects_of, question_of
+from .effects import Baseline, Effects, Question, effects_of, question_of
 from .live import Live
 from .live_copy import LiveCopy
 
 AT_ONCE = 8
 """Plans asked for and not answered; who comes then is told to come again."""
-NICENESS = 10
+GLANCE = 1.0
+"""Seconds after which the process takes over what events tell of."""
 FOLLOW = 30.0
-"""Seconds without a plan after which the process takes over what has changed meanwhile."""
+"""Seconds without a plan after which it takes over everything, if any has changed."""
 TASKS = 500
 """Plans after which a new process takes over, so that memory of a large state is given back."""
 
@@ -159,15 +159,13 @@ class _Worker:
 
 
 def _serve(connection: Connection, url: str) -> None:
-    os.nice(NICENESS)
+    _give_way()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started us, who ends us in order
     gc.disable()  # what is kept lives as long as the process, and looking through it takes as long as a plan
     copy = LiveCopy(Store(make_engine(url)))
     apart = Apart()
     while True:
-        while not connection.poll(FOLLOW):
-            with suppress(SQLAlchemyError):  # the next plan tells its user
-                copy.follow()
+        _until_asked(connection, copy)
         try:
             task = connection.recv()
         except EOFError:
@@ -176,6 +174,28 @@ def _serve(connection: Connection, url: str) -> None:
             connection.send(_work(copy, task, apart))
         except Exception as error:
             _tell(connection, error)
+
+
+def _give_way() -> None:
+    """Takes no core from one who has just got something to do, as the controller has; but gets its fair share of it, for
+    somebody waits for the plan, and a process that is `nice` is hardly given any on a busy machine."""
+    if hasattr(os, "SCHED_BATCH"):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def _until_asked(connection: Connection, copy: LiveCopy) -> None:
+    """Follows the live state. What fails here is told to who asks next."""
+    glances, more = 0, False
+    while not connection.poll(0 if more else GLANCE):
+        more = False
+        with suppress(SQLAlchemyError):
+            if glances * GLANCE < FOLLOW:
+                glances += 1
+                more = copy.catch_up()
+            else:
+                glances = 0
+                copy.follow(datetime.now(UTC))
+                gc.collect()
 
 
 def _tell(connection: Connection, error: Exception) -> None:
@@ -189,21 +209,22 @@ def _tell(connection: Connection, error: Exception) -> None:
 def _work(copy: LiveCopy, task: _Task | None, apart: Apart) -> Effects:
     """The engine is used up in a copy of this process, which shares all memory that it does not change."""
     if task is None:
-        copy.follow()
+        copy.follow(datetime.now(UTC))
         return Effects()
-    question, live, engine = _put(copy, task)
+    question, live, engine, baseline = _put(copy, task)
     gc.freeze()
     try:
-        return apart.run(lambda: effects_of(question, live, engine))
+        return apart.run(lambda: effects_of(question, live, engine, baseline))
     except EndedError:
         raise WorkerLostError from None
 
 
-def _put(copy: LiveCopy, task: _Task) -> tuple[Question, Live, Engine]:
-    before, after = copy.compiled(task.revision, task.before), compile_objects(task.after, task.revision)
+def _put(copy: LiveCopy, task: _Task) -> tuple[Question, Live, Engine, Baseline]:
+    before, after = copy.current(task.revision, task.before), copy.compiled(task.after, task.revision)
     live = copy.look(task.now, after.configuration.history or before.configuration.history)
     question = question_of(before, after, live)
-    return question, live, copy.engine(question.played_before)
+    engine = copy.engine(question.played_before)
+    return question, live, engine, copy.baseline(question)
 
 
 def work_out(

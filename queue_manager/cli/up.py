@@ -118,6 +118,7 @@ async def _up(options: UpOptions, store: Store, data: Path, listening: socket.so
                 store,
                 authentication=authentication,
                 registry=registry,
+                warm=True,
                 not_ready=lambda: "" if controller.ready else "catching up",
             )
             group.create_task(serve_http(app, listening, app.state.hub.close))

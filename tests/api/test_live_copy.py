@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
 import pytest
 
+from api.planning.effects import Baseline, question_of
 from api.planning.live_copy import LiveCopy
 from api.planning.worker import Planner, work_out
 from queue_manager.config.compiled import stored_objects
@@ -181,3 +182,56 @@ async def test_many_changes_are_read_at_once(store: Store, monkeypatch: pytest.M
         Change(row=job("four", "nlp", 1)),
     )
     assert [row.name for row in copy.look(NOW).rows] == ["four", "three"]
+
+
+def asked_of(copy: LiveCopy, now: datetime = NOW) -> Baseline:
+    """What happens without a change, as a plan of none would ask for it."""
+    current = copy.newest()
+    question = question_of(current, current, copy.look(now))
+    copy.engine(question.played_before)
+    return copy.baseline(question)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_happens_without_a_change_is_the_same_however_often_it_was_played_and_taken_back(store: Store, seed: int):
+    world, copy = World(store, seed), LiveCopy(store)
+    copy.follow(NOW)
+    decided = 0
+    for number in range(8):
+        world.step()
+        follow = (lambda: copy.follow(NOW), copy.catch_up, lambda: None)[number % 3]
+        follow()
+        kept = asked_of(copy)
+        assert kept == asked_of(LiveCopy(store))
+        assert asked_of(copy) is kept
+        decided += len(kept.played.started)
+    assert decided > 0
+
+
+def test_time_alone_may_change_what_happens_without_a_change(store: Store):
+    configure(store)
+    later = NOW + timedelta(minutes=5)
+    commit(store, Change(row=replace(job("one", "nlp", 1, topology=None), not_before=later)))
+    copy = LiveCopy(store)
+    before = asked_of(copy)
+    assert asked_of(copy, later - timedelta(seconds=1)) is before
+    after = asked_of(copy, later + timedelta(seconds=1))
+    assert (before.played.started, len(after.played.started)) == (set(), 1)
+    # An earlier moment is none that the later answer speaks of.
+    assert asked_of(copy, NOW) == before
+
+
+def test_what_events_tell_of_need_not_be_read_at_the_next_look(store: Store, monkeypatch: pytest.MonkeyPatch):
+    configure(store)
+    commit(store, Change(row=job("one", "nlp", 1)), Change(row=job("two", "nlp", 1)))
+    copy = LiveCopy(store)
+    assert copy.catch_up() is False  # nothing is known yet that could be caught up with
+    [one, two] = copy.look(NOW).rows
+    ended = replace(one, state=State.FINISHED, finished_at=NOW)
+    commit(store, Change(row=ended), Change(row=replace(two, priority=7)), Change(row=job("three", "nlp", 1)))
+    monkeypatch.setattr("api.planning.live_copy.AT_ONCE", 2)
+    assert [copy.catch_up(), copy.catch_up(), copy.catch_up()] == [True, False, False]
+    asked: list[Any] = []
+    monkeypatch.setattr(store, "get_workloads", lambda uids: asked.extend(uids) or [])
+    assert {row.name: row.priority for row in copy.look(NOW).rows} == {"two": 7, "three": 0}
+    assert asked == []
