@@ -177,7 +177,7 @@ def _serve(connection: Connection, url: str) -> None:
 
 
 def _give_way() -> None:
-    """Takes no core from one who has just got something to do, as the controller has; but gets its fair share of it, for
+    """Takes no core from one who has just got something to do, as the controller has; but gets a fair share of it, for
     somebody waits for the plan, and a process that is `nice` is hardly given any on a busy machine."""
     if hasattr(os, "SCHED_BATCH"):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
