@@ -19,6 +19,7 @@ from queue_manager.config.compiled import compile_objects
 from queue_manager.controller.answers import Answers
 from queue_manager.controller.commits import Commits
 from queue_manager.controller.counters import Counters
+from queue_manager.controller.crowds import Crowds
 from queue_manager.controller.executor import Executors
 from queue_manager.controller.garbage import settle_garbage
 from queue_manager.controller.in_thread import InThread
@@ -123,6 +124,7 @@ class Term:
         self._asked = True
         self._asked_at = 0.0
         self._kueue_keys = False
+        self._crowds = Crowds(clock, self.picture.pods.live)
         self._left_over: list[OutboxEntry] = []
 
     async def run(self) -> None:
@@ -266,7 +268,7 @@ class Term:
 
     def _until_something_is_due(self) -> float:
         """Seconds until a workload's backoff ends, or something is to be looked at again; a minute at most."""
-        pause = self.reasons.pause(self.inbox.pause())
+        pause = self._crowds.pause(self.reasons.pause(self.inbox.pause()))
         if (patience := self.picture.sites.next()) is not None:
             pause = min(pause, (patience - self._clock.now()).total_seconds() + 0.001)
         if (backoff := self.picture.engine.wake_at()) is not None:
@@ -307,7 +309,7 @@ class Term:
                 self.picture.bind(row)
         self.picture.pods.dirty_bindings.clear()
         self.inbox.workloads |= self.picture.displaced(sorted(used))
-        self.inbox.workloads.update(self.picture.pods.dirty_workloads & self.picture.rows.keys())
+        self.inbox.workloads |= self._crowds.take(self.picture.pods.dirty_workloads & self.picture.rows.keys())
         self.picture.pods.dirty_workloads.clear()
         return bool(names or used)
 
