@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Query
 from pydantic import BaseModel
 
+from .problems import ProblemError
+
 Item = TypeVar("Item")
+Thing = TypeVar("Thing")
+Place = tuple[str, ...]
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="Largest number of items in the answer")]
 Cursor = Annotated[str, Query(max_length=1000, description="`next` of the page before; empty for the first page")]
@@ -18,3 +23,28 @@ class Page(BaseModel, Generic[Item]):
 
     items: list[Item]
     next: str | None = None
+
+
+def bad_cursor() -> ProblemError:
+    """400 for a cursor that is none of the list's."""
+    return ProblemError(400, "Bad cursor", "use `next` of the page before, as it was given")
+
+
+def number_of(cursor: str) -> int | None:
+    """The number that a cursor of a list by numbers is, None on the first page."""
+    if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise bad_cursor()
+    return int(cursor) if cursor else None
+
+
+def page_by(
+    things: Iterable[Thing], place: Callable[[Thing], Place], parts: int, cursor: str, limit: int
+) -> tuple[list[Thing], str | None]:
+    """The page after a cursor of a list that is in memory, in the order of the things' places (of so many parts), and
+    the cursor of the next page: the last one's place."""
+    after = tuple(cursor.split("\n"))
+    if cursor and len(after) != parts:
+        raise bad_cursor()
+    later = sorted((thing for thing in things if not cursor or place(thing) > after), key=place)
+    page = later[:limit]
+    return page, "\n".join(place(page[-1])) if later[limit:] else None

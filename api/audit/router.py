@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
-from pydantic import AwareDatetime
 
 from queue_manager.store.audits import AuditEntry, Place, Wanted
 
 from ..context import Ctx
-from ..paging import Cursor, Limit, Page
-from ..problems import ProblemError
+from ..fields import Fields, page_of, select
+from ..moments import From, To, span
+from ..paging import Cursor, Limit, Page, bad_cursor
 from ..schema import ApiModel
 
 router = APIRouter(prefix="/audit", tags=["audit"])
@@ -26,8 +26,6 @@ Word = Annotated[str, Query(max_length=600)]
 Prefix = Annotated[
     str, Query(max_length=600, description="Beginning of an object's name: workload/team/, Queue/nlp, token/ ...")
 ]
-From = Annotated[AwareDatetime | None, Query(alias="from", description="Not before; RFC 3339")]
-To = Annotated[AwareDatetime | None, Query(alias="to", description="Before; RFC 3339")]
 
 
 class AuditLine(ApiModel):
@@ -48,23 +46,25 @@ class AuditLine(ApiModel):
 FIELDS = tuple(AuditLine.model_fields)
 
 
-@router.get("")
+@router.get("", response_model=Page[AuditLine])
 def search_audit(
     context: Ctx,
     who: Word = "",
     action: Word = "",
     object: Prefix = "",
-    since: From = None,
-    until: To = None,
+    since: From = "",
+    until: To = "",
+    fields: Fields = "",
     cursor: Cursor = "",
     limit: Limit = 100,
-) -> Page[AuditLine]:
+) -> Response:
     """Lines of the audit log, newest first; every filter narrows the list."""
-    wanted = Wanted(who, action, object, since, until)
+    selection = select(fields, AuditLine)
+    wanted = Wanted(who, action, object, *span(since, until, context.now()))
     found = context.store.access.audit_page(wanted, _place(cursor), limit + 1)
     page = found[:limit]
     following = f"{page[-1].at.astimezone(UTC).isoformat()}~{page[-1].id}" if len(found) > limit else None
-    return Page(items=[_line(entry) for entry in page], next=following)
+    return page_of([_line(entry) for entry in page], following, selection)
 
 
 @router.get(
@@ -78,11 +78,11 @@ def export_audit(
     who: Word = "",
     action: Word = "",
     object: Prefix = "",
-    since: From = None,
-    until: To = None,
+    since: From = "",
+    until: To = "",
 ) -> StreamingResponse:
     """The same as a file, as long as it may be: a line of JSON, or a row of CSV, for each line."""
-    entries = context.store.access.audit_all(Wanted(who, action, object, since, until))
+    entries = context.store.access.audit_all(Wanted(who, action, object, *span(since, until, context.now())))
     lines = (
         _csv(entries) if format == "csv" else (_line(entry).model_dump_json(by_alias=True) + "\n" for entry in entries)
     )
@@ -131,5 +131,5 @@ def _place(cursor: str) -> Place | None:
         if place[0].tzinfo is None or not 0 <= place[1] < 2**63:
             raise ValueError
     except ValueError:
-        raise ProblemError(400, "Bad cursor", "use `next` of the page before, as it was given") from None
+        raise bad_cursor() from None
     return place

@@ -11,7 +11,7 @@ from queue_manager.config.source import read_documents
 from queue_manager.store import records
 
 from ..context import Context, Loaded
-from ..paging import Page
+from ..paging import Page, Place, page_by
 from ..problems import ProblemError, not_found
 from . import service
 from .schemas import Document
@@ -30,14 +30,13 @@ def list_objects(context: Context, kind: str, cursor: str, limit: int, text: str
     """Objects of a kind by namespace and name, of which a part is `text`; the cursor is the last one's."""
     loaded = context.configuration()
     access = context.access_by(loaded)
-    found = sorted((item for item in loaded.objects if item.kind == kind and access.sees_object(item)), key=_place)
-    later = [item for item in found if _place(item) > tuple(cursor.split("\n"))] if cursor else found
-    later = [item for item in later if text in "/".join(filter(None, _place(item)))] if text else later
-    page = later[:limit]
-    return Page(items=[_document(item) for item in page], next="\n".join(_place(page[-1])) if later[limit:] else None)
+    found = (item for item in loaded.objects if item.kind == kind and access.sees_object(item))
+    named = [item for item in found if text in "/".join(filter(None, _place(item)))]
+    page, following = page_by(named, _place, 2, cursor, limit)
+    return Page(items=[_document(item) for item in page], next=following)
 
 
-def _place(item: ConfigObject) -> tuple[str, ...]:
+def _place(item: ConfigObject) -> Place:
     return item.metadata.namespace, item.name
 
 

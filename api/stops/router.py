@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from ..context import Ctx
+from ..fields import Fields, page_of, select
 from ..paging import Cursor, Limit, Page
 from . import service
 from .schemas import Stop, StopRequest
@@ -16,10 +17,12 @@ router = APIRouter(tags=["stops"])
 NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "There is none"}}
 
 
-@router.get("/stops")
-def list_stops(context: Ctx, cursor: Cursor = "", limit: Limit = 500) -> Page[Stop]:
+@router.get("/stops", response_model=Page[Stop])
+def list_stops(context: Ctx, fields: Fields = "", cursor: Cursor = "", limit: Limit = 500) -> Response:
     """Everything that is stopped by hand: who did it, when and why."""
-    return service.list_stops(context, cursor, limit)
+    selection = select(fields, Stop)
+    found = service.list_stops(context, cursor, limit)
+    return page_of(found.items, found.next, selection)
 
 
 @router.post("/queues/{name:path}/stop", responses=NOT_FOUND)

@@ -13,7 +13,7 @@ from queue_manager.store import records
 
 from ..configuration.service import change
 from ..context import Context, Loaded
-from ..paging import Page
+from ..paging import Page, page_by
 from ..problems import not_found
 from . import schemas
 
@@ -23,14 +23,8 @@ def list_stops(context: Context, cursor: str, limit: int) -> Page[schemas.Stop]:
     loaded = context.configuration()
     access = context.access_by(loaded)
     seen = [stop for stop in loaded.stops if access.sees_subject(*stop.subject, loaded.objects)]
-    later = [stop for stop in seen if not cursor or _place(stop) > cursor]
-    page = later[:limit]
-    following = _place(page[-1]) if later[limit:] else None
+    page, following = page_by(seen, lambda stop: stop.subject, 3, cursor, limit)
     return Page(items=[_shown(loaded, stop.subject, stop) for stop in page], next=following)
-
-
-def _place(stop: Stop) -> str:
-    return "\n".join(stop.subject)
 
 
 def stop(context: Context, kind: str, namespace: str, name: str, request: schemas.StopRequest) -> schemas.Stop:

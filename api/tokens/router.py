@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Response
 
 from ..context import Ctx
+from ..fields import Fields, answer, page_of, select
 from ..paging import Cursor, Limit, Page
 from . import service
 from .schemas import NewToken, Token, TokenRequest
@@ -18,15 +19,18 @@ Id = Annotated[int, Path(ge=1, le=2**62)]
 Why = Annotated[str, Query(max_length=2000, description="Why, for the audit log")]
 
 
-@router.get("")
+@router.get("", response_model=Page[Token])
 def list_tokens(
     context: Ctx,
+    revoked: Annotated[bool, Query(description="Also those that are revoked")] = False,
+    fields: Fields = "",
     cursor: Cursor = "",
     limit: Limit = 100,
-    revoked: Annotated[bool, Query(description="Also those that are revoked")] = False,
-) -> Page[Token]:
+) -> Response:
     """Tokens that you may revoke, newest first."""
-    return service.list_tokens(context, cursor, limit, revoked)
+    selection = select(fields, Token)
+    found = service.list_tokens(context, cursor, limit, revoked)
+    return page_of(found.items, found.next, selection)
 
 
 @router.post("", status_code=201, responses={409: {"description": "The name is taken"}})
@@ -35,10 +39,11 @@ def create_token(context: Ctx, request: TokenRequest) -> NewToken:
     return service.create(context, request)
 
 
-@router.get("/{id}", responses=NOT_FOUND)
-def get_token(context: Ctx, id: Id) -> Token:
+@router.get("/{id}", response_model=Token, responses=NOT_FOUND)
+def get_token(context: Ctx, id: Id, fields: Fields = "") -> Response:
     """One token."""
-    return service.get(context, id)
+    selection = select(fields, Token)
+    return answer(service.get(context, id), selection)
 
 
 @router.delete("/{id}", status_code=204, responses=NOT_FOUND)

@@ -15,7 +15,7 @@ from ..auth.identity import Identity, Source
 from ..auth.roles import Grant, Role
 from ..auth.token_verifier import grant_of
 from ..context import Context
-from ..paging import Page
+from ..paging import Page, number_of
 from ..problems import ProblemError, not_found
 from .schemas import NewToken, Token, TokenRequest, TokenScope
 
@@ -78,9 +78,7 @@ def _end(caller: Identity, wanted: int | str | None, now: datetime) -> datetime 
 
 def list_tokens(context: Context, cursor: str, limit: int, revoked: bool) -> Page[Token]:
     """Tokens that the caller may revoke, newest first."""
-    if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
-        raise ProblemError(400, "Bad cursor", "use `next` of the page before, as it was given")
-    before: int | None = int(cursor) if cursor else None
+    before = number_of(cursor)
     access, found = context.access, list[tokens.Token]()
     while len(found) <= limit:
         page = context.store.access.list_tokens(limit + 1, before, revoked)

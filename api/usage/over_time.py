@@ -211,7 +211,8 @@ def _quota(
         if not counted(kind, name):
             continue
         for flavor, resource, nominal in _nominal(groups):
-            if equal.get("flavor", flavor) == flavor and equal.get("resource", resource) == resource:
+            meant = equal.get("resource", resource) in (resource, resource.partition("/")[2])
+            if equal.get("flavor", flavor) == flavor and meant:
                 values = {"queue": name, "flavor": flavor, "resource": resource}
                 values["cohort"] = cohorts.of(kind, name) if "cohort" in by else ""
                 key = tuple(values[word] for word in by)

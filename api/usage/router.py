@@ -69,7 +69,9 @@ def usage_over_time(
     namespace: Word = "",
     user: Word = "",
     flavor: Word = "",
-    resource: Annotated[str, Query(max_length=600, examples=["nvidia.com/gpu"])] = "",
+    resource: Annotated[
+        str, Query(max_length=600, description="Its name, or what is behind the slash", examples=["nvidia.com/gpu"])
+    ] = "",
     kind: Word = "",
     priority_class: Annotated[str, Query(alias="priorityClass", max_length=600)] = "",
     sort: Annotated[Literal["start", "-start", "used", "-used"], Query(description="With `-` the greatest first")] = (

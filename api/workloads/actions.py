@@ -19,6 +19,7 @@ from queue_manager.store.wishes import answered, refusal
 from ..auth.access import demand_role
 from ..auth.roles import Role
 from ..context import Context
+from ..paging import Page, page_by
 from ..problems import ProblemError, not_found
 from .schemas import Check, CheckAnswer, EvictRequest, MoveRequest, ReprioritiseRequest
 from .service import list_checks
@@ -74,6 +75,12 @@ def _bad_field(field: str, message: str) -> ProblemError:
 def get_checks(context: Context, row: WorkloadRow) -> list[Check]:
     """The checks of a workload, with answers that are noted and not carried out yet."""
     return list_checks(context.configuration().compiled, replace(row, checks=_answers(context, row)))
+
+
+def page_of_checks(context: Context, row: WorkloadRow, cursor: str, limit: int) -> Page[Check]:
+    """The same by name; the cursor is the last one's."""
+    page, following = page_by(get_checks(context, row), lambda check: (check.name,), 1, cursor, limit)
+    return Page(items=page, next=following)
 
 
 def get_check(context: Context, row: WorkloadRow, name: str) -> Check:

@@ -10,7 +10,7 @@ from queue_manager.store.listing import NEWEST_FIRST, SORTS
 from queue_manager.store.records import State, Wish, WorkloadRow
 
 from ..context import Ctx
-from ..fields import Fields, answer, select
+from ..fields import Fields, answer, page_of, select
 from ..paging import Cursor, Limit, Page
 from . import actions, pages, service
 from .schemas import (
@@ -81,11 +81,21 @@ def history(context: Ctx, namespace: str, name: str, kind: Kind = "") -> History
     return service.history(context, service.get_row(context, namespace, name, kind))
 
 
-@router.get("/{namespace}/{name}/checks")
-def list_checks(context: Ctx, namespace: str, name: str, kind: Kind = "") -> Page[Check]:
-    """The checks of its queue, and what they say of it."""
+@router.get("/{namespace}/{name}/checks", response_model=Page[Check])
+def list_checks(
+    context: Ctx,
+    namespace: str,
+    name: str,
+    kind: Kind = "",
+    fields: Fields = "",
+    cursor: Cursor = "",
+    limit: Limit = 500,
+) -> Response:
+    """The checks of its queue, and what they say of it, by name."""
+    selection = select(fields, Check)
     row = service.get_row(context, namespace, name, kind)
-    return Page(items=actions.get_checks(context, row))
+    found = actions.page_of_checks(context, row, cursor, limit)
+    return page_of(found.items, found.next, selection)
 
 
 @router.get("/{namespace}/{name}/checks/{check}")

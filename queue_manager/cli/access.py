@@ -15,11 +15,11 @@ from queue_manager.client.types import Token, TokenScope
 from queue_manager.config.human import clean, moment
 
 
-def list_tokens(client: Client, revoked: bool, form: Format) -> None:
+def list_tokens(client: Client, revoked: bool, fields: str, form: Format) -> None:
     """Tokens that the caller may revoke."""
-    found = list(client.tokens(revoked=revoked))
+    found = list(client.tokens(revoked=revoked, fields=fields))
     if form is not Format.TABLE:
-        print_data(found, form, [each["name"] for each in found])
+        print_data(found, form, (each["name"] for each in found))
         return
     rows = []
     for each in found:
@@ -65,14 +65,15 @@ def revoke_token(client: Client, name: str, reason: str) -> None:
     print(f"token {clean(name)} is revoked")
 
 
-def show_audit(client: Client, query: Mapping[str, Any], limit: int, export: str, form: Format) -> None:
+def show_audit(client: Client, query: Mapping[str, Any], limit: int, export: str, fields: str, form: Format) -> None:
     """Lines of the audit log that fit, or all of them as a file."""
     if export:
-        sys.stdout.write(client.export_audit(format=export, **query))
+        for part in client.export_audit(format=export, **query):
+            sys.stdout.write(part)
         return
-    found = list(islice(client.audit(**query), limit or None))
+    found = list(islice(client.audit(**query, fields=fields), limit or None))
     if form is not Format.TABLE:
-        print_data(found, form, [str(each["id"]) for each in found])
+        print_data(found, form, (str(each["id"]) for each in found))
         return
     rows = [
         [

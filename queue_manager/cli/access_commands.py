@@ -9,7 +9,7 @@ import typer
 
 from queue_manager.cli.commanding import command
 from queue_manager.cli.output import Format
-from queue_manager.cli.parameters import Output
+from queue_manager.cli.parameters import MOMENT, Fields, Output, fields_for
 
 if TYPE_CHECKING:
     from queue_manager.cli.client import Client
@@ -39,12 +39,13 @@ def register(app: typer.Typer) -> None:
 def tokens_list(
     client: Client,
     revoked: Annotated[bool, typer.Option("--revoked", help="Also those that are revoked.")] = False,
+    fields: Fields = "",
     output: Output = Format.TABLE,
 ) -> None:
     """List tokens: what they may do, until when, and when they were used last."""
     from queue_manager.cli.access import list_tokens
 
-    list_tokens(client, revoked, output)
+    list_tokens(client, revoked, fields_for(fields, output), output)
 
 
 def tokens_create(
@@ -78,9 +79,10 @@ def audit(
     object: Annotated[
         str, typer.Option(help="Beginning of an object's name: workload/team/, Queue/nlp ...", show_default=False)
     ] = "",
-    since: Annotated[str, typer.Option("--from", help="Not before; RFC 3339.", show_default=False)] = "",
-    until: Annotated[str, typer.Option("--to", help="Before; RFC 3339.", show_default=False)] = "",
+    since: Annotated[str, typer.Option("--from", help=f"Not before: {MOMENT}.", show_default=False)] = "",
+    until: Annotated[str, typer.Option("--to", help="Before.", show_default=False)] = "",
     limit: Annotated[int, typer.Option(min=0, help="At most so many; 0 for all.")] = 100,
+    fields: Fields = "",
     export: Annotated[
         AuditFile | None, typer.Option(help="Print all of it as a file of this form.", show_default=False)
     ] = None,
@@ -90,4 +92,4 @@ def audit(
     from queue_manager.cli.access import show_audit
 
     query = {"who": who, "action": action, "object": object, "since": since, "until": until}
-    show_audit(client, query, limit, export.value if export else "", output)
+    show_audit(client, query, limit, export.value if export else "", fields_for(fields, output), output)

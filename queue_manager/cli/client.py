@@ -69,6 +69,13 @@ class Client(Connected):
         except ClientError as error:
             raise self._explained(error) from None
 
+    def parts(self, call: Call[str]) -> Iterator[str]:
+        """The text that a call answers with, part by part."""
+        try:
+            yield from super().parts(call)
+        except ClientError as error:
+            raise self._explained(error) from None
+
     def nodes(self) -> Iterator[TreeNode]:
         """All queues and cohorts of the tree."""
         found = list(self.tree()["items"])

@@ -12,6 +12,7 @@ PATIENCE = 2.0
 """Seconds that somebody who pressed tab waits."""
 MOST = 500
 SEARCHED = 3
+GROUPS = ("queue", "cohort", "namespace", "user", "flavor", "kind", "priorityClass")
 STATES = ("waiting", "reserved", "held", "starting", "running", "draining", "finished", "failed", "deactivated")
 
 
@@ -82,3 +83,8 @@ def profiles(incomplete: str) -> list[str]:
 def states(incomplete: str) -> list[str]:
     """States of a workload."""
     return [state for state in STATES if state.startswith(incomplete)]
+
+
+def groups(incomplete: str) -> list[str]:
+    """What usage is grouped by."""
+    return [group for group in GROUPS if group.startswith(incomplete)]

@@ -9,7 +9,7 @@ import typer
 
 from queue_manager.cli.commanding import command
 from queue_manager.cli.output import Format
-from queue_manager.cli.parameters import Output
+from queue_manager.cli.parameters import MOMENT, Fields, Output, fields_for
 
 if TYPE_CHECKING:
     from queue_manager.cli.client import Client
@@ -90,14 +90,21 @@ def revisions(
     number: Annotated[
         int | None, typer.Argument(min=1, metavar="[N]", help="One revision, field by field.", show_default=False)
     ] = None,
+    author: Annotated[str, typer.Option(help="Who made it.", show_default=False)] = "",
+    since: Annotated[str, typer.Option("--from", help=f"Not before: {MOMENT}.", show_default=False)] = "",
+    until: Annotated[str, typer.Option("--to", help="Before.", show_default=False)] = "",
+    kind: Annotated[str, typer.Option(help="That touched an object of this kind.", show_default=False)] = "",
+    object: Annotated[str, typer.Option(help="That touched this object: Queue/nlp ...", show_default=False)] = "",
     limit: Annotated[int, typer.Option(min=0, help="At most so many; 0 for all.")] = 20,
+    fields: Fields = "",
     output: Output = Format.TABLE,
 ) -> None:
     """List changes of the configuration: who, when, why; with a number, what exactly."""
     from queue_manager.cli.revisions import show_revision, show_revisions
 
     if number is None:
-        show_revisions(client, limit, output)
+        query = {"author": author, "since": since, "until": until, "kind": kind, "object": object}
+        show_revisions(client, {**query, "fields": fields_for(fields, output)}, limit, output)
     else:
         show_revision(client, number, output)
 

@@ -53,3 +53,15 @@ ProtectMetrics = Annotated[
         show_default=False,
     ),
 ]
+Fields = Annotated[
+    str,
+    typer.Option(help="Only these of each item, with -o json or yaml: name,podGroups.name ...", show_default=False),
+]
+MOMENT = "a time, 2026-11-30, 2026-11, 7d (ago), last-month"
+
+
+def fields_for(fields: str, form: Format) -> str:
+    """The value of --fields; bad use where the form of the answer needs other ones."""
+    if fields and form not in (Format.JSON, Format.YAML):
+        raise typer.BadParameter("has a meaning with -o json or -o yaml only", param_hint="--fields")
+    return fields

@@ -14,9 +14,9 @@ from queue_manager.client import operations
 from queue_manager.config.human import clean, moment
 
 
-def show_revisions(client: Client, limit: int, form: Format) -> None:
+def show_revisions(client: Client, query: Mapping[str, Any], limit: int, form: Format) -> None:
     """A line for each change, newest first."""
-    items = list(client.listed(operations.revisions(limit=min(limit, 100) or 100), limit))
+    items = list(client.listed(operations.revisions(**query, limit=min(limit, 100) or 100), limit))
     if form is not Format.TABLE:
         print_data({"items": items}, form, (str(item["number"]) for item in items))
         return

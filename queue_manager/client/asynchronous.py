@@ -70,6 +70,23 @@ class AsyncClient(operations.Operations):
                 yield item
             following_call = following(call, page)
 
+    async def parts(self, call: Call[str]) -> AsyncIterator[str]:
+        """The text of an answer, part by part; what fails before the first is sent again as `Retry` says."""
+        failures = 0
+        while True:
+            begun = False
+            try:
+                async for part in self._parts(call):
+                    begun = True
+                    yield part
+                return
+            except ClientError as error:
+                failures += 1
+                pause = None if begun else self.connection.again_after(call, error, failures)
+                if pause is None:
+                    raise
+            await self._sleep(pause)
+
     async def get(self, path: str, query: Query = operations.NO_QUERY) -> Any:
         """JSON of any path, for what has no method of its own."""
         return await self.send(get(path, query))
@@ -117,6 +134,17 @@ class AsyncClient(operations.Operations):
     async def _once(self, call: Call[Any]) -> Answer:
         try:
             return self.connection.answered(await self._http.request(**self.connection.arguments(call)))
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            self.connection.failed(error)
+
+    async def _parts(self, call: Call[str]) -> AsyncIterator[str]:
+        try:
+            async with self._http.stream(**self.connection.arguments(call)) as response:
+                if not response.is_success:
+                    await response.aread()
+                    self.connection.answered(response)
+                async for part in response.aiter_text():
+                    yield part
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             self.connection.failed(error)
 

@@ -167,6 +167,30 @@ class Listing(Generic[P, T]):
         return run
 
 
+class Download(Generic[P]):
+    """A method of both clients that yields a text in parts, as they come: it may be larger than memory."""
+
+    def __init__(self, describe: Callable[P, Call[str]]) -> None:
+        self._describe = describe
+        self.__doc__ = describe.__doc__
+
+    @overload
+    def __get__(self, client: Client, owner: type) -> Callable[P, Iterator[str]]: ...
+    @overload
+    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, AsyncIterator[str]]: ...
+    @overload
+    def __get__(self, client: None, owner: type) -> Callable[P, Call[str]]: ...
+    def __get__(self, client: Any, owner: type) -> Any:
+        if client is None:
+            return self._describe
+
+        def run(*arguments: P.args, **named: P.kwargs) -> Any:
+            return client.parts(self._describe(*arguments, **named))
+
+        run.__doc__ = self.__doc__
+        return run
+
+
 def following(call: Call[Page[T]], page: Page[T]) -> Call[Page[T]] | None:
     """The call of the next page; None after the last."""
     if not page["next"]:

@@ -11,6 +11,7 @@ from queue_manager.client.call import (
     MERGE_PATCH,
     YAML,
     Call,
+    Download,
     Listing,
     Operation,
     Page,
@@ -72,11 +73,17 @@ def workloads(
     kind: str = "",
     namespace: str = "",
     text: str = "",
+    sort: str = "",
+    fields: str = "",
     limit: int = PAGE,
 ) -> Call[Page[types.Workload]]:
-    """Workloads, newest first; every filter narrows the list. `limit` is the size of a page."""
+    """Workloads, newest first unless `sort` says otherwise; every filter narrows the list. `limit` is the size of a
+    page, `fields` (name,state) are all that is answered of each."""
     query = {"queue": queue, "cohort": cohort, "state": list(state), "user": user, "kind": kind}
-    return get(f"{V1}/workloads", {**query, "namespace": namespace, "text": text, "limit": limit})
+    return get(
+        f"{V1}/workloads",
+        {**query, "namespace": namespace, "text": text, "sort": sort, "fields": fields, "limit": limit},
+    )
 
 
 def workload(namespace: str, name: str, *, kind: str = "") -> Call[types.Workload]:
@@ -94,9 +101,9 @@ def history(namespace: str, name: str, *, kind: str = "") -> Call[types.History]
     return get(f"{workload_path(namespace, name)}/history", {"kind": kind})
 
 
-def checks(namespace: str, name: str, *, kind: str = "") -> Call[Page[types.Check]]:
+def checks(namespace: str, name: str, *, kind: str = "", fields: str = "") -> Call[Page[types.Check]]:
     """The checks of its queue, and what they say of it."""
-    return get(f"{workload_path(namespace, name)}/checks", {"kind": kind})
+    return get(f"{workload_path(namespace, name)}/checks", {"kind": kind, "fields": fields})
 
 
 def answer_check(
@@ -155,9 +162,9 @@ def evict(
 # ---- stops
 
 
-def stops(*, limit: int = PAGE) -> Call[Page[types.Stop]]:
+def stops(*, fields: str = "", limit: int = PAGE) -> Call[Page[types.Stop]]:
     """Everything that is stopped by hand."""
-    return get(f"{V1}/stops", {"limit": limit})
+    return get(f"{V1}/stops", {"fields": fields, "limit": limit})
 
 
 def stop_queue(name: str, policy: str, *, reason: str) -> Call[types.Stop]:
@@ -189,14 +196,39 @@ def tree() -> Call[types.Tree]:
     return get(f"{V1}/tree")
 
 
-def queue_usage(name: str) -> Call[types.NodeUsage]:
+def queue_usage(name: str, *, fields: str = "") -> Call[types.NodeUsage]:
     """Usage of a queue, by its name or path."""
-    return get(f"{V1}/queues/{_steps(name)}/usage")
+    return get(f"{V1}/queues/{_steps(name)}/usage", {"fields": fields})
 
 
-def cohort_usage(name: str) -> Call[types.NodeUsage]:
+def cohort_usage(name: str, *, fields: str = "") -> Call[types.NodeUsage]:
     """Usage of everything below a cohort, by its name or path."""
-    return get(f"{V1}/cohorts/{_steps(name)}/usage")
+    return get(f"{V1}/cohorts/{_steps(name)}/usage", {"fields": fields})
+
+
+def usage(
+    *,
+    by: Sequence[str] = (),
+    since: str = "",
+    until: str = "",
+    step: str = "",
+    queue: str = "",
+    cohort: str = "",
+    level: int | None = None,
+    namespace: str = "",
+    user: str = "",
+    flavor: str = "",
+    resource: str = "",
+    kind: str = "",
+    priority_class: str = "",
+    sort: str = "",
+    fields: str = "",
+) -> Call[types.UsageOverTime]:
+    """What was charged over time, by group and bucket, beside the quota there was. `since` and `until` are times,
+    dates, months (2026-11), how long ago (7d), or words such as last-month; `fields` are those of the items."""
+    query: dict[str, Any] = {"by": list(by), "from": since, "to": until, "step": step, "queue": queue, "cohort": cohort}
+    query |= {"level": level, "namespace": namespace, "user": user, "flavor": flavor, "resource": resource}
+    return get(f"{V1}/usage", {**query, "kind": kind, "priorityClass": priority_class, "sort": sort, "fields": fields})
 
 
 # ---- configuration
@@ -235,9 +267,20 @@ def plan(text: str, *, file: str = "", owner: str = "", prune: bool = False) -> 
     return send("POST", f"{V1}/config/plan", text, _proposal(file, owner, prune), media=YAML, repeatable=True)
 
 
-def revisions(*, limit: int = 50) -> Call[Page[types.Revision]]:
-    """Changes of the configuration, newest first."""
-    return get(f"{V1}/revisions", {"limit": limit})
+def revisions(
+    *,
+    author: str = "",
+    since: str = "",
+    until: str = "",
+    kind: str = "",
+    object: str = "",
+    fields: str = "",
+    limit: int = 50,
+) -> Call[Page[types.Revision]]:
+    """Changes of the configuration, newest first; every filter narrows the list. `kind` and `object` (Queue/nlp) are
+    those that were touched."""
+    query = {"author": author, "from": since, "to": until, "kind": kind, "object": object}
+    return get(f"{V1}/revisions", {**query, "fields": fields, "limit": limit})
 
 
 def revision(number: int) -> Call[types.Revision]:
@@ -260,9 +303,9 @@ def roll_back(number: int, *, reason: str = "", if_plan: str = "") -> Call[types
     return act(f"{V1}/revisions/{number}/rollback", None, {"reason": reason, "ifPlan": if_plan})
 
 
-def objects(kind: str, *, limit: int = PAGE) -> Call[Page[types.Document]]:
-    """Objects of a kind, by namespace and name."""
-    return get(f"{V1}/{PLURALS[kind]}", {"limit": limit})
+def objects(kind: str, *, text: str = "", fields: str = "", limit: int = PAGE) -> Call[Page[types.Document]]:
+    """Objects of a kind, by namespace and name, of which a part is `text`."""
+    return get(f"{V1}/{PLURALS[kind]}", {"text": text, "fields": fields, "limit": limit})
 
 
 def object(kind: str, name: str, *, namespace: str = "") -> Call[Versioned[types.Document]]:
@@ -295,9 +338,9 @@ def delete_object(kind: str, name: str, *, if_match: str, namespace: str = "", r
 # ---- access
 
 
-def tokens(*, revoked: bool = False, limit: int = PAGE) -> Call[Page[types.Token]]:
+def tokens(*, revoked: bool = False, fields: str = "", limit: int = PAGE) -> Call[Page[types.Token]]:
     """Tokens that the caller may revoke, newest first."""
-    return get(f"{V1}/tokens", {"revoked": revoked or "", "limit": limit})
+    return get(f"{V1}/tokens", {"revoked": revoked or "", "fields": fields, "limit": limit})
 
 
 def token(id: int) -> Call[types.Token]:
@@ -319,17 +362,24 @@ def revoke_token(id: int, *, reason: str = "") -> Call[None]:
 
 
 def audit(
-    *, who: str = "", action: str = "", object: str = "", since: str = "", until: str = "", limit: int = PAGE
+    *,
+    who: str = "",
+    action: str = "",
+    object: str = "",
+    since: str = "",
+    until: str = "",
+    fields: str = "",
+    limit: int = PAGE,
 ) -> Call[Page[types.AuditLine]]:
     """Lines of the audit log, newest first; `object` is the beginning of an object's name."""
-    query = {"who": who, "action": action, "object": object, "from": since, "to": until, "limit": limit}
-    return get(f"{V1}/audit", query)
+    query = {"who": who, "action": action, "object": object, "from": since, "to": until}
+    return get(f"{V1}/audit", {**query, "fields": fields, "limit": limit})
 
 
 def export_audit(
     *, format: str = "ndjson", who: str = "", action: str = "", object: str = "", since: str = "", until: str = ""
 ) -> Call[str]:
-    """The same as a text of NDJSON or CSV, all of it."""
+    """The same as a text of NDJSON or CSV, all of it, in parts as they come."""
     query = {"format": format, "who": who, "action": action, "object": object, "from": since, "to": until}
     return get_text(f"{V1}/audit/export", query)
 
@@ -357,6 +407,7 @@ class Operations:
     tree = Operation(tree)
     queue_usage = Operation(queue_usage)
     cohort_usage = Operation(cohort_usage)
+    usage = Operation(usage)
     export = Operation(export)
     schema = Operation(schema)
     apply = Operation(apply)
@@ -377,4 +428,4 @@ class Operations:
     create_token = Operation(create_token)
     revoke_token = Operation(revoke_token)
     audit = Listing(audit)
-    export_audit = Operation(export_audit)
+    export_audit = Download(export_audit)

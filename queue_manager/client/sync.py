@@ -59,6 +59,23 @@ class Client(operations.Operations):
             yield from page["items"]
             following_call = following(call, page)
 
+    def parts(self, call: Call[str]) -> Iterator[str]:
+        """The text of an answer, part by part; what fails before the first is sent again as `Retry` says."""
+        failures = 0
+        while True:
+            begun = False
+            try:
+                for part in self._parts(call):
+                    begun = True
+                    yield part
+                return
+            except ClientError as error:
+                failures += 1
+                pause = None if begun else self.connection.again_after(call, error, failures)
+                if pause is None:
+                    raise
+            self._sleep(pause)
+
     def get(self, path: str, query: Query = operations.NO_QUERY) -> Any:
         """JSON of any path, for what has no method of its own."""
         return self.send(get(path, query))
@@ -118,6 +135,16 @@ class Client(operations.Operations):
     def _once(self, call: Call[Any]) -> Answer:
         try:
             return self.connection.answered(self._http.request(**self.connection.arguments(call)))
+        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+            self.connection.failed(error)
+
+    def _parts(self, call: Call[str]) -> Iterator[str]:
+        try:
+            with self._http.stream(**self.connection.arguments(call)) as response:
+                if not response.is_success:
+                    response.read()
+                    self.connection.answered(response)
+                yield from response.iter_text()
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             self.connection.failed(error)
 

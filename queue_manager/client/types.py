@@ -246,6 +246,39 @@ class Tree(TypedDict):
     items: list[TreeNode]
 
 
+class UsageEntry(TypedDict):
+    """What a group was charged from `start` to before `end`: `usedSeconds` is the amount times seconds, `average` the
+    amount, `nominalSeconds` the quota times seconds where the group has one. What it is not grouped by is None."""
+
+    start: str
+    end: str
+    queue: str | None
+    cohort: str | None
+    namespace: str | None
+    user: str | None
+    flavor: str | None
+    resource: str
+    kind: str | None
+    priorityClass: str | None
+    usedSeconds: int
+    average: float
+    nominalSeconds: int | None
+
+
+UsageOverTime = TypedDict(
+    "UsageOverTime",
+    {
+        "from": str,
+        "to": str,
+        "step": str,
+        "by": list[str],
+        "keptSince": str | None,
+        "items": list[UsageEntry],
+    },
+)
+"""Usage of a span of time, by group and bucket. What ended before `keptSince` is not known any more."""
+
+
 class Finding(TypedDict):
     """Something wrong or doubtful: where it is, what it is, what would be right."""
 

@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 
 from queue_manager.engine import quantities
 
+THIN = "\u202f"
+"""Space between thousands."""
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
@@ -19,7 +21,16 @@ def amount(resource: str, value: int) -> str:
         while abs(size) >= 1000 and unit < len(_BINARY) - 1:
             size, unit = size / 1024, unit + 1
         return f"{size:.3g}{_BINARY[unit]}"
-    return f"{value:,}".replace(",", "\u202f")
+    return f"{value:,}".replace(",", THIN)
+
+
+def hours(resource: str, seconds: int) -> str:
+    """Hours of an amount times seconds: `1 234.5` GPU-hours or CPU-hours, `1.25Ti` byte-hours."""
+    if resource == quantities.CPU:
+        seconds = seconds // 1000
+    elif resource == "memory" or resource.endswith("storage") or resource.startswith("hugepages-"):
+        return amount(resource, seconds // 3600)
+    return f"{(seconds * 10 + 1800) // 3600 / 10:,}".replace(",", THIN)
 
 
 def resource_name(resource: str) -> str:
@@ -55,4 +66,4 @@ def age(since: datetime, now: datetime) -> str:
 
 def clean(value: object) -> str:
     """Text without control characters: a name must not be able to drive the terminal."""
-    return "".join(c if c.isprintable() else " " if c in "\n\t" else "\ufffd" for c in str(value))
+    return "".join(c if c.isprintable() or c == THIN else " " if c in "\n\t" else "\ufffd" for c in str(value))

@@ -30,6 +30,7 @@ COLUMNS: Mapping[str, str] = {
     "priorityClass": "priority_class",
 }
 """Columns of the ledger by the word that groups and filters have for them."""
+_EQUAL = {"resource": "(resource = :resource OR split_part(resource, '/', 2) = :resource)"}
 PATIENCE = timedelta(seconds=30)
 """A sum that takes longer is given up."""
 
@@ -48,7 +49,7 @@ class TooLong(Exception):
 @dataclass(frozen=True, slots=True)
 class Asked:
     """`edges` are the beginnings of the buckets and the end of the last one, ascending; `by` and the keys of `equal`
-    are words of `COLUMNS`; `queues` None is all of them."""
+    are words of `COLUMNS`, a resource is meant by the part of its name behind the slash, too; `queues` None is all."""
 
     edges: Sequence[datetime]
     by: Sequence[str] = ()
@@ -89,7 +90,7 @@ def query(asked: Asked) -> Any:
     the last one only what began before it."""
     columns = [COLUMNS[word] for word in asked.by]
     inner = "".join(f"{column}, " for column in columns)
-    narrowed = "".join(f"AND {COLUMNS[word]} = :{word} " for word in asked.equal or {})
+    narrowed = "".join(f"AND {_EQUAL.get(word, f'{COLUMNS[word]} = :{word}')} " for word in asked.equal or {})
     narrowed += "AND queue = ANY(:queues) " if asked.queues is not None else ""
     bucket = "width_bucket(at, CAST(:edges AS timestamptz[])) - 1" if len(asked.edges) > 2 else "0"
     return text(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 
 import httpx2
@@ -274,3 +274,83 @@ def test_a_server_without_events_says_so_at_once():
     with pytest.raises(ApiError) as error:
         next(told.client().events())
     assert error.value.status == 404
+
+
+class Slow(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    """Gives parts of a body one after another, and notes how many were asked for; a None breaks the connection."""
+
+    def __init__(self, *parts: bytes | None) -> None:
+        self.parts = parts
+        self.given = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self.parts:
+            if part is None:
+                raise httpx2.ReadError("gone")
+            self.given += 1
+            yield part
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for part in self:
+            yield part
+
+
+def test_an_export_is_given_in_parts_as_they_come():
+    body = Slow(b'{"who":"\xc3', b'\xa4da"}\n', b"{}\n")
+    told = Told(httpx2.Response(200, stream=body))
+    parts = told.client().export_audit(who="ada", since="7d")
+    first = next(parts)
+    assert body.given < 3
+    assert first + "".join(parts) == '{"who":"äda"}\n{}\n'
+    assert str(told.requests[0].url) == f"{SERVER}/api/v1/audit/export?format=ndjson&who=ada&from=7d"
+
+
+def test_an_export_is_asked_for_again_before_its_first_part_only():
+    told = Told(answer(PROBLEM, 503), httpx2.Response(200, stream=Slow(b"a", b"b")))
+    assert "".join(told.client().export_audit()) == "ab"
+    assert len(told.pauses) == 1
+    broken = Told(httpx2.Response(200, stream=Slow(b"a", None)), answer({}))
+    parts = broken.client().export_audit()
+    assert next(parts) == "a"
+    with pytest.raises(UnreachableError):
+        next(parts)
+    assert broken.pauses == []
+
+
+def test_an_export_that_is_refused():
+    told = Told(answer({"title": "Forbidden", "status": 403}, 403))
+    with pytest.raises(ApiError, match="Forbidden"):
+        list(told.client().export_audit())
+
+
+def test_an_export_for_asyncio():
+    async def read() -> list[str]:
+        told = Told(answer(PROBLEM, 503), httpx2.Response(200, stream=Slow(b"a", b"b")))
+        return [part async for part in told.asynchronous().export_audit(format="csv")]
+
+    assert "".join(asyncio.run(read())) == "ab"
+
+
+USAGE_URL = f"{SERVER}/api/v1/usage?by=user&by=queue&from=last-month&to=this-month&step=1d&level=2&resource=gpu"
+
+
+def test_usage_over_time_is_asked_for_by_both_clients():
+    query = {"by": ["user", "queue"], "since": "last-month", "until": "this-month", "step": "1d", "level": 2}
+    body = {"from": "", "to": "", "step": "1d", "by": [], "keptSince": None, "items": []}
+    told = Told(answer(body), answer(body))
+    assert told.client().usage(**query, resource="gpu") == body
+    assert asyncio.run(awaited(told.asynchronous().usage(**query, resource="gpu"))) == body
+    assert [str(request.url) for request in told.requests] == [USAGE_URL, USAGE_URL]
+
+
+async def awaited(value: Awaitable[object]) -> object:
+    return await value
+
+
+def test_revisions_are_filtered_and_paged():
+    told = Told(answer({"items": [{"number": 3}], "next": "3"}), answer({"items": [{"number": 1}], "next": None}))
+    found = told.client().revisions(author="ada", since="7d", object="Queue/nlp", fields="number")
+    assert list(found) == [{"number": 3}, {"number": 1}]
+    query = "author=ada&from=7d&object=Queue%2Fnlp&fields=number&limit=50"
+    urls = [str(request.url).partition("?")[2] for request in told.requests]
+    assert urls == [query, f"{query}&cursor=3"]

@@ -18,6 +18,8 @@ def waits(client: Client) -> None:
     assert_type(client.object("Queue", "a"), Versioned[Document])
     assert_type(client.send(hold("team", "job", reason="x")), Workload)
     assert_type(hold("team", "job", reason="x"), Call[Workload])
+    assert_type(client.export_audit(), Iterator[str])
+    assert_type(client.usage(by=["user"])["items"][0]["usedSeconds"], int)
     client.hold("team", "job")  # type: ignore[call-arg]
     client.workloads(state=["wating"])  # type: ignore[list-item]
     client.workload("team", "job")["nmae"]  # type: ignore[misc]
@@ -27,6 +29,7 @@ async def asynchronous(client: AsyncClient) -> None:
     assert_type(await client.workload("team", "job"), Workload)
     assert_type(client.workloads(queue="a"), AsyncIterator[Workload])
     assert_type(await client.explanation("team", "job"), Explanation)
+    assert_type(client.export_audit(), AsyncIterator[str])
     async for job in client.workloads():
         assert_type(job["state"], State)
     await client.hold("team", "job")  # type: ignore[call-arg]
