@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import churn, configuration, domains, engine, gang, idle, latency, pinned, placement, rest
+from benchmarks import churn, configuration, domains, engine, gang, idle, latency, pinned, placement, rest, usage
 from benchmarks.machine import busy_cores, spin
 from benchmarks.report import Report
 from benchmarks.world import NotBuilt
@@ -24,6 +24,7 @@ FIGURES: dict[str, Callable[[str, Path | None], list[Report]]] = {
     "idle": idle.run,
     "configuration": configuration.run,
     "rest": rest.run,
+    "usage": usage.run,
 }
 BUSY = 0.2
 """Cores at work for others, above which a figure is spoilt."""

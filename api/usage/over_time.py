@@ -33,6 +33,8 @@ LONGEST = timedelta(days=1)
 """Until now, where nothing is said."""
 _TURNS = threading.BoundedSemaphore(2)
 """So many sums at once: they read months of the ledger, and the database has other work."""
+_ROOM = threading.BoundedSemaphore(8)
+"""So many requests that sum or wait for their turn: threads are there for other requests, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +119,18 @@ def _rounded_up(least: timedelta) -> str:
 
 
 def _take_turn(read: Callable[[], list[Step]], buckets: int) -> list[Step]:
-    if not _TURNS.acquire(timeout=ledger.PATIENCE.total_seconds()):
-        raise ProblemError(503, "Busy", "others ask for usage over time; try again", headers={"Retry-After": "5"})
+    if not _ROOM.acquire(blocking=False):
+        raise ProblemError(503, "Busy", "others ask for usage over time; try again", headers={"Retry-After": "2"})
     try:
-        return read()
+        with _TURNS:
+            return read()
     except ledger.TooMuch:
         raise _too_many("", buckets) from None
     except ledger.TooLong:
         seconds = int(ledger.PATIENCE.total_seconds())
         raise bad_query("from", f"is so long before `to` that the sums take over {seconds} s: ask for less") from None
     finally:
-        _TURNS.release()
+        _ROOM.release()
 
 
 def _too_many(groups: str, buckets: int) -> ProblemError:

@@ -89,7 +89,7 @@ def usage(
         int | None,
         typer.Option(min=1, help="With --by cohort: cohorts of this level, 1 the roots.", show_default=False),
     ] = None,
-    resource: Annotated[str, typer.Option(help="nvidia.com/gpu, cpu ...", show_default=False)] = "",
+    resource: Annotated[str, typer.Option(help="nvidia.com/gpu, or gpu; cpu ...", show_default=False)] = "",
     flavor: Annotated[str, typer.Option(help="Name.", show_default=False, autocompletion=complete.flavors)] = "",
     user: Annotated[str, typer.Option(help="Who submitted it.", show_default=False)] = "",
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace.", show_default=False)] = "",

@@ -14,6 +14,7 @@ from queue_manager.config import human
 Answer = Mapping[str, Any]
 NUMBERS = ("HOURS", "AVERAGE", "QUOTA HOURS", "OF QUOTA")
 TOTAL = "(all)"
+MIDNIGHT = "T00:00:00Z"
 
 
 def usage_over_time(client: Client, name: str, query: Mapping[str, Any]) -> View:
@@ -51,10 +52,12 @@ def _heading(word: str) -> str:
 
 
 def _rows(answer: Answer, by: list[str], numbers: int) -> Iterator[list[object]]:
-    items = answer["items"]
-    days = all(item["start"].endswith("T00:00:00Z") for item in items[1:])
+    # Of one bucket each resource for itself, its greatest user first.
+    items = answer["items"] if answer["step"] else sorted(answer["items"], key=lambda item: item["resource"])
+    days = all(item["start"].endswith(MIDNIGHT) or item["start"] == answer["from"] for item in items)
     for item in items:
-        start = [item["start"][:10] if days else human.moment(datetime.fromisoformat(item["start"]))]
+        whole = days and item["start"].endswith(MIDNIGHT)
+        start = [item["start"][:10] if whole else human.moment(datetime.fromisoformat(item["start"]))]
         groups = [item[word] or "-" for word in by]
         yield [*(start if answer["step"] else []), *groups, *_measures(item, numbers)]
 

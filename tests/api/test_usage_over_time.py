@@ -6,6 +6,7 @@ What is expected is summed here from the story itself, second by second where it
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -377,6 +378,15 @@ def test_a_sum_that_takes_too_long_is_given_up(story: Story, client: TestClient,
     answer = client.get(URL, params=NOVEMBER)
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["field"] == "query.from"
+
+
+def test_of_too_many_at_once_the_rest_is_asked_to_come_again(client: TestClient, monkeypatch: pytest.MonkeyPatch):
+    room = threading.BoundedSemaphore(1)
+    monkeypatch.setattr("api.usage.over_time._ROOM", room)
+    with room:
+        answer = client.get(URL, params=NOVEMBER)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+    assert client.get(URL, params=NOVEMBER).status_code == 200
 
 
 def slow_query(asked: Any) -> Any:
