@@ -170,7 +170,7 @@ def test_the_audit_log_is_paged_and_exported_whole(store: Store):
     ]
 
 
-@pytest.mark.parametrize("query", ["cursor=x", "cursor=2026-01-01~1", "from=yesterday", "limit=0", "format=xml"])
+@pytest.mark.parametrize("query", ["cursor=x", "cursor=2026-01-01~1", "from=someday", "limit=0", "format=xml"])
 def test_bad_queries_of_the_audit_log(store: Store, query: str):
     path = f"{AUDIT}/export" if "format" in query else AUDIT
     answer = server(store).get(f"{path}?{query}", headers=bearer(token(store, "platform-admin")))
