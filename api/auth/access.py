@@ -24,16 +24,18 @@ NodeKey = tuple[str, str]
 """(kind, name): a cohort and a queue may have one name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Access:
     """Roles of one caller on one tree. `whole` is the role at the whole tree, `at` those at nodes below what the caller
-    is bound to, `tops` those at the nodes of the bindings themselves. With `hides`, what lies outside is not shown."""
+    is bound to, `tops` those at the nodes of the bindings themselves. With `hides`, what lies outside is not shown;
+    `names` are what is called so there, once `hidden.hidden_names` was asked."""
 
     whole: Role | None
     at: Mapping[NodeKey, Role]
     tops: Mapping[NodeKey, Role]
     hides: bool
     tree: Tree = field(repr=False)
+    names: tuple[frozenset[str], frozenset[str]] | None = field(default=None, repr=False)
 
     def role(self, key: NodeKey) -> Role | None:
         """The role at a node, whether it is configured or not."""

@@ -52,7 +52,8 @@ def authorise(request: Request, context: Ctx) -> None:
 def _at_place(request: Request, context: Context, access: Access, need: Need) -> None:
     place = _place(request, context, need)
     if isinstance(place, ConfigObject) and not access.sees_object(place):
-        raise not_found(place.kind.lower(), place.name)
+        namespace, name = place.metadata.namespace, place.name
+        raise not_found(place.kind, f"{namespace}/{name}" if namespace else name)
     if need.where is Where.CHANGE:
         if need.kind:
             _may_change(request, context, access, need, place)

@@ -22,6 +22,7 @@ from queue_manager.store.records import StaleConfiguration
 from ..auth.access import Access, find_node
 from ..auth.changes import check_change
 from ..auth.decisions import KINDS
+from ..auth.veil import Veil, telling, texts_of
 from ..context import Context, Loaded
 from ..moments import bad_query
 from ..paging import Page, number_of
@@ -305,18 +306,37 @@ def get_revision(context: Context, number: int) -> RevisionEntry:
     found = context.store.revision(number)
     if found is None:
         raise not_found("revision", str(number))
-    return _entry(found, context.access)
+    return _entries(context, [found])[0]
 
 
-def _entry(found: records.Revision, access: Access) -> RevisionEntry:
-    """One revision, with those of its objects that the caller may see."""
-    diff = [dict(entry) for entry in found.diff if not access.narrowed or _is_seen(entry, access)]
+def _entries(context: Context, revisions: Sequence[records.Revision]) -> list[RevisionEntry]:
+    """Revisions, with those of their objects that the caller may see; of one without any only its number and time."""
+    access = context.access
+    if not access.narrowed:
+        return [_entry(each, each.diff) for each in revisions]
+    seen = [[dict(entry) for entry in each.diff if _is_seen(entry, access)] for each in revisions]
+    veil = Veil(context, (text for each in zip(revisions, seen, strict=True) for text in _said(*each)))
+    return [
+        _entry(each, telling(diff, veil), veil.text(each.author), veil.text(each.reason))
+        if diff
+        else _entry(each, (), "", "")
+        for each, diff in zip(revisions, seen, strict=True)
+    ]
+
+
+def _said(found: records.Revision, diff: list[dict[str, Any]]) -> Iterable[str]:
+    return (found.author, found.reason, *texts_of(diff))
+
+
+def _entry(
+    found: records.Revision, diff: Sequence[Entry], author: str | None = None, reason: str | None = None
+) -> RevisionEntry:
     return RevisionEntry(
         number=found.number,
-        author=found.author,
+        author=found.author if author is None else author,
         at=found.at,
-        reason=found.reason,
-        diff=diff,
+        reason=found.reason if reason is None else reason,
+        diff=[dict(entry) for entry in diff],
         changes=described(diff),
     )
 
@@ -346,8 +366,8 @@ def list_revisions(context: Context, chosen: Chosen, cursor: str, limit: int) ->
     before, found = number_of(cursor), list[RevisionEntry]()
     while len(found) <= limit:
         page = context.store.revisions(limit + 1, before, chosen)
-        entries = [_entry(revision, access) for revision in page]
-        found += [entry for entry in entries if not access.narrowed or _touches(entry, chosen)]
+        entries = _entries(context, page)
+        found += [entry for entry in entries if not access.narrowed or _fits(entry, chosen)]
         if len(page) <= limit:
             break
         before = page[-1].number
@@ -366,6 +386,8 @@ def chosen_touched(kind: str, object: str) -> tuple[str, ...]:
     return tuple(filter(None, (kind, object)))
 
 
-def _touches(entry: RevisionEntry, chosen: Chosen) -> bool:
+def _fits(entry: RevisionEntry, chosen: Chosen) -> bool:
     """Whether the part of a revision that is shown has what is looked for."""
+    if chosen.author and entry.author != chosen.author:
+        return False
     return {*chosen.touched} <= {name for each in entry.diff for name in touched(each)}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.concurrency import run_in_threadpool
 
 from ..auth.authentication import Proof, RefusedError, UnavailableError
+from ..auth.veil import Veil, texts_of
 from ..context import Context
 from ..problems import ProblemError
 
@@ -42,6 +44,12 @@ class Reader:
         except ProblemError:
             return frozenset()  # the cohort is gone
         return None if names is None else frozenset(names)
+
+    def veiled(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What is told of an action: the names in its reason and arguments that they may not see are left out."""
+        said = {name: body[name] for name in ("who", "reason", "arguments") if name in body}
+        veil = Veil(self._context, texts_of(said))
+        return {**body, **{name: veil.value(value) for name, value in said.items()}}
 
     async def may_go_on(self) -> bool:
         """Whether the proof still counts, and some role is left."""

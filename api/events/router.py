@@ -65,7 +65,7 @@ async def events(
     chosen = {"state": [each.value for each in state], "user": user, "kind": kind, "namespace": namespace}
     fields = {name: frozenset(values) for name, values in chosen.items() if values}
     reader = Reader(context, request.state.proof, queue, cohort)
-    wanted = Wanted(frozenset(type), reader.queues, fields)
+    wanted = Wanted(frozenset(type), reader.queues, fields, reader.veiled)
     return EventStream(request.app.state.hub, wanted, after, may_go_on=reader.may_go_on)
 
 

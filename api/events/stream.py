@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from queue_manager.store.events import CONFIGURATION, Event
+from queue_manager.store.events import ACTION, CONFIGURATION, Event
 
 from ..problems import problem_response
 from .hub import Hub
@@ -38,6 +38,8 @@ class Wanted:
     types: frozenset[str]
     queues: Callable[[], frozenset[str] | None]
     fields: Mapping[str, frozenset[str]]
+    veiled: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """What people asked, and why, without what the reader may not see; None: as it is."""
 
     def chooses(self, event: Event, queues: frozenset[str] | None) -> bool:
         """Whether an event is wanted."""
@@ -128,7 +130,7 @@ class EventStream(Response):
             if seen != self._seen():
                 seen, queues = self._seen(), await run_in_threadpool(self._wanted.queues)
             found = [
-                _text(event.type, event.id, {"at": event.at, **_told(event, queues)})
+                _text(event.type, event.id, {"at": event.at, **await self._told(event, queues)})
                 for event in batch
                 if self._wanted.chooses(event, queues)
             ]
@@ -139,12 +141,13 @@ class EventStream(Response):
         """Another pair when what the reader may see may be another, too."""
         return self._hub.revisions, self._proofs
 
-
-def _told(event: Event, queues: frozenset[str] | None) -> Mapping[str, Any]:
-    """What is told of an event; which objects a revision changed is not for who follows, or may see, some queues."""
-    if event.type == CONFIGURATION and queues is not None:
-        return {"revision": event.body["revision"]}
-    return event.body
+    async def _told(self, event: Event, queues: frozenset[str] | None) -> Mapping[str, Any]:
+        """What is told of an event; what a revision changed is not for who follows, or may see, some queues."""
+        if event.type == CONFIGURATION and queues is not None:
+            return {"revision": event.body["revision"]}
+        if event.type == ACTION and self._wanted.veiled is not None:
+            return await run_in_threadpool(self._wanted.veiled, event.body)
+        return event.body
 
 
 def _text(name: str, id: int, data: Mapping[str, Any]) -> bytes:

@@ -11,6 +11,7 @@ from queue_manager.config.stops import Stop
 from queue_manager.engine.configuration import Configuration, StopPolicy
 from queue_manager.store import records
 
+from ..auth.veil import Veil
 from ..configuration.service import change
 from ..context import Context, Loaded
 from ..paging import Page, page_by
@@ -24,7 +25,8 @@ def list_stops(context: Context, cursor: str, limit: int) -> Page[schemas.Stop]:
     access = context.access_by(loaded)
     seen = [stop for stop in loaded.stops if access.sees_subject(*stop.subject, loaded.objects)]
     page, following = page_by(seen, lambda stop: stop.subject, 3, cursor, limit)
-    return Page(items=[_shown(loaded, stop.subject, stop) for stop in page], next=following)
+    shown = [_shown(loaded, stop.subject, stop) for stop in page]
+    return Page(items=_veiled(context, shown), next=following)
 
 
 def stop(context: Context, kind: str, namespace: str, name: str, request: schemas.StopRequest) -> schemas.Stop:
@@ -50,7 +52,16 @@ def stop(context: Context, kind: str, namespace: str, name: str, request: schema
         newest = context.configuration()
         return _shown(newest, subject, next((each for each in newest.stops if each.subject == subject), None))
 
-    return change(context, attempt)
+    return _veiled(context, [change(context, attempt)])[0]
+
+
+def _veiled(context: Context, found: list[schemas.Stop]) -> list[schemas.Stop]:
+    """What is said of stops, without whom the caller may not see: flavors are stopped for everybody."""
+    veil = Veil(context, (text for each in found for text in (each.by, each.reason, each.message)))
+    return [
+        each.model_copy(update={name: veil.text(getattr(each, name)) for name in ("by", "reason", "message")})
+        for each in found
+    ]
 
 
 def _row(stop: Stop) -> records.ConfigObject:

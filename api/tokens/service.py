@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from queue_manager.config.durations import parse_duration
-from queue_manager.config.tree import Tree
 from queue_manager.store import tokens
 from queue_manager.store.tokens import Maker, NameTaken
 
@@ -26,12 +25,14 @@ def create(context: Context, request: TokenRequest) -> NewToken:
     """Makes a token; 403 where it would give more than its maker has, 409 for a name that is taken."""
     loaded = context.configuration()
     access = context.access_by(loaded)
-    scopes = [_scope(loaded.compiled.tree, index, scope) for index, scope in enumerate(request.scopes)]
+    scopes = [_scope(access, index, scope) for index, scope in enumerate(request.scopes)]
     # Bindings that name the token count for it too: a name is no way to somebody else's rights.
     named = Identity(token_identity(request.name), source=Source.TOKEN, scopes=tuple(map(grant_of, scopes)))
     for grant in grants_of(named, loaded.bindings):
         if not _covers(access, grant):
             where = f"at {grant.node!r}" if grant.node else "at the whole tree"
+            if not _sees(access, grant):
+                where = "where you may not look"
             raise ProblemError(
                 403, "Forbidden", f"a token with the role {grant.role.word} {where}: you have less there"
             )
@@ -45,12 +46,17 @@ def create(context: Context, request: TokenRequest) -> NewToken:
     return NewToken(**dict(_shown(made)), token=secret)
 
 
-def _scope(tree: Tree, index: int, wanted: TokenScope) -> tokens.Scope:
+def _sees(access: Access, grant: Grant) -> bool:
+    node = granted_node(access.tree, grant) if grant.node else None
+    return node is None or access.sees((node.kind, node.name))
+
+
+def _scope(access: Access, index: int, wanted: TokenScope) -> tokens.Scope:
     """The scope with the kind and name of its node: what a name or path means may be another node later."""
     if not wanted.node:
         return tokens.Scope(wanted.role)
-    node = find_node(tree, wanted.node)
-    if node is None:
+    node = find_node(access.tree, wanted.node)
+    if node is None or not access.sees((node.kind, node.name)):
         raise _bad_field(f"scopes.{index}.node", f"there is no queue or cohort {wanted.node!r}")
     return tokens.Scope(wanted.role, node.name, node.kind)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from queue_manager.config.compiled import Compiled
 from queue_manager.config.tree import MAX_LEVELS, Node
@@ -11,6 +11,7 @@ from queue_manager.store.records import LedgerState
 from queue_manager.store.store import Store
 
 from ..auth.access import Access
+from ..auth.veil import Veil
 from ..context import Context
 from ..problems import not_found
 from .flows import Flow, Flows, QueueUse, compute_flows
@@ -29,6 +30,7 @@ def read_tree(context: Context) -> TreeUsage:
     access = context.access_by(loaded)
     if access.narrowed:
         items = [_tree_node(node, compiled, flows, counts) for node in _highest(access)]
+        _veil(context, _all(items))
         return TreeUsage(revision=loaded.revision, items=items)
     items = [_tree_node(node, compiled, flows, counts) for node in compiled.tree.roots]
     shown = {(item.kind, item.name) for item in _all(items)}
@@ -56,7 +58,17 @@ def read_node(context: Context, kind: str, name: str) -> NodeUsage:
         node = Node(kind, name, path=name)
     if node is None:
         raise not_found(kind.lower(), name)
-    return _node(node, compiled, compute_flows(compiled, uses), _counts(context.store, compiled))
+    found = _node(node, compiled, compute_flows(compiled, uses), _counts(context.store, compiled))
+    _veil(context, [found])
+    return found
+
+
+def _veil(context: Context, nodes: Sequence[NodeUsage]) -> None:
+    """Takes out of who stopped a queue, and why it is inactive, what the caller may not see."""
+    told = [node for node in nodes if node.stopped or node.inactive]
+    veil = Veil(context, (text for node in told for text in (node.stopped, node.inactive)))
+    for node in told:
+        node.stopped, node.inactive = veil.text(node.stopped), veil.text(node.inactive)
 
 
 def queue_uses(store: Store) -> dict[str, QueueUse]:

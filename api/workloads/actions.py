@@ -18,6 +18,7 @@ from queue_manager.store.wishes import answered, refusal
 
 from ..auth.access import demand_role
 from ..auth.roles import Role
+from ..auth.veil import Veil
 from ..context import Context
 from ..paging import Page, page_by
 from ..problems import ProblemError, not_found
@@ -45,7 +46,7 @@ def act(
 def move(context: Context, row: WorkloadRow, request: MoveRequest) -> tuple[WorkloadRow, bool]:
     """Moves it to another queue; 422 where nothing of that name is a queue for it."""
     try:
-        target = target_of(context.configuration().compiled, row.namespace, request.queue)
+        target = target_of(context.configuration().compiled, row.namespace, request.queue, context.access.sees_queue)
     except NoTargetError as problem:
         raise _bad_field("queue", str(problem)) from None
     # To whom the quota there belongs has a say; past the limits of a queue only its admin lets a job.
@@ -151,5 +152,6 @@ def _instruct(context: Context, row: WorkloadRow, wish: Wish, arguments: Mapping
         time.sleep(min(pause, left))
         pause = min(2 * pause, LONGEST_PAUSE)
     if why_not := context.store.refusal_of(object_name(row.namespace, row.name), id_):
+        why_not = Veil(context, [why_not]).text(why_not)
         raise ProblemError(409, f"Refused to {wish.value}", f"{row.namespace}/{row.name}: {why_not}")
     return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+import msgspec
 from fastapi import Response
 
 from queue_manager.store.deadlines import STARTED
@@ -24,6 +25,13 @@ from .service import Wanted, filter_of, to_schema
 
 SHORTEST = 3
 """Characters of a searched text: the index knows sequences of three."""
+
+
+class _Said(msgspec.Struct):
+    message: str = ""
+
+
+_SAID = msgspec.json.Decoder(_Said)
 
 
 def answer(
@@ -61,9 +69,13 @@ def _veiled(context: Context, contents: list[bytes]) -> list[bytes]:
     """What is kept is for everybody; messages may name workloads that this caller may not see."""
     if context.sees_all or not context.access.narrowed:
         return contents
-    texts = [content.decode() for content in contents]
-    veil = Veil(context, texts)
-    return [veil.text(text).encode() for text in texts]
+    messages = [_SAID.decode(content).message for content in contents]
+    veil = Veil(context, messages)
+    told = [veil.text(message) for message in messages]
+    return [
+        content if message == before else msgspec.json.encode({**msgspec.json.decode(content), "message": message})
+        for content, before, message in zip(contents, messages, told, strict=True)
+    ]
 
 
 def _place(loaded: Loaded, row: WorkloadRow, now: datetime, second: int) -> Place:

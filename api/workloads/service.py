@@ -19,7 +19,7 @@ from queue_manager.store.listing import BadCursor
 from queue_manager.store.records import ENDED, CheckState, State, WorkloadFilter, WorkloadRow
 from queue_manager.store.workloads import LedgerInterval
 
-from ..auth.veil import Veil, veiled
+from ..auth.veil import Veil, texts_of, veiled
 from ..context import Context
 from ..paging import Page
 from ..problems import ProblemError, not_found
@@ -98,6 +98,8 @@ def get_row(context: Context, namespace: str, name: str, kind: str = "") -> Work
     """The workload of this name; of several of one kind the newest. 404 when there is none, 409 when it
     takes `kind` to tell."""
     rows = context.store.find_workloads(namespace, name, kind or None)
+    if not context.sees_all:  # of what is hidden it is not even said that it is there
+        rows = [row for row in rows if context.access.sees_queue(row.queue)]
     if not rows:
         raise not_found("workload", f"{namespace}/{name}", f"no {kind} has this name" if kind else "")
     live = [row for row in rows if row.state not in ENDED] or rows
@@ -257,9 +259,11 @@ def history(context: Context, row: WorkloadRow) -> History:
     intervals = context.store.history(row.uid).intervals
     entries = context.store.audit_entries(HISTORY, object=object_name(row.namespace, row.name))
     causes = Counter(a.underlying or a.cause for a in found if a.evicted_at is not None and a.cause not in ENDS)
+    actions = [_action(entry) for entry in reversed(entries) if (entry.before or {}).get("uid") == row.uid]
+    veil = Veil(context, texts_of([each.model_dump(mode="json") for each in actions]))
     return History(
-        admissions=[_admission(each, _admitted_to(each, intervals)) for each in found],
-        actions=[_action(entry) for entry in reversed(entries) if (entry.before or {}).get("uid") == row.uid],
+        admissions=[_admission(each, veil.text(_admitted_to(each, intervals))) for each in found],
+        actions=[_told(each, veil) for each in actions],
         evictions=dict(sorted(causes.items())),
     )
 
@@ -298,6 +302,12 @@ def _action(entry: AuditEntry) -> ActionEntry:
     return ActionEntry(
         at=entry.at, who=entry.who, action=entry.action, reason=entry.reason, arguments=dict(entry.after or {})
     )
+
+
+def _told(entry: ActionEntry, veil: Veil) -> ActionEntry:
+    """An action without what its reader may not see: where a job was moved to, whom its reason names."""
+    said = {"who": veil.text(entry.who), "reason": veil.text(entry.reason), "arguments": veil.value(entry.arguments)}
+    return entry.model_copy(update=said)
 
 
 def _topology(request: engine.TopologyRequest | None) -> Topology | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from queue_manager.config.compiled import Compiled
@@ -21,17 +22,21 @@ class Target:
     queue: str
 
 
-def target_of(compiled: Compiled, namespace: str, named: str) -> Target:
+def target_of(
+    compiled: Compiled, namespace: str, named: str, sees: Callable[[str], bool] = lambda _queue: True
+) -> Target:
     """What is meant by a name or path, a local queue of the namespace before a queue of that name, as for labels. A
-    queue is called by a local queue of the namespace where there is one. Raises NoTargetError."""
+    queue is called by a local queue of the namespace where there is one. Of what leads to queues that who asks does not
+    see nothing is known. Raises NoTargetError."""
     local_queues = compiled.configuration.local_queues
     own = local_queues.get(f"{namespace}/{named}")
-    if own is not None:
+    if own is not None and sees(own.queue):
         return Target(named, own.queue)
     node = compiled.tree.find("Queue", named)
-    if node is None:
-        names = [key.partition("/")[2] for key in local_queues if key.startswith(f"{namespace}/")]
-        hint = nearest_or_list(named, {*names, *compiled.tree.queues}, "queue")
+    if node is None or not sees(node.name):
+        shown = {key: local for key, local in local_queues.items() if sees(local.queue)}
+        names = [key.partition("/")[2] for key in shown if key.startswith(f"{namespace}/")]
+        hint = nearest_or_list(named, {*names, *filter(sees, compiled.tree.queues)}, "queue")
         raise NoTargetError(
             f"namespace {namespace} has no local queue {named!r}, nor is there a queue of that name; {hint}"
         )

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -23,7 +25,7 @@ from api.context import Context
 from api.events import reader as readers
 from api.events import stream as streams
 from api.events.reader import Reader
-from queue_manager.store.records import Change
+from queue_manager.store.records import Change, Wish
 from queue_manager.store.store import Store
 from queue_manager.store.tokens import Scope, new_secret
 from tests.api.callers import MAKER, TREE, document, settle, token
@@ -191,3 +193,30 @@ async def test_while_nobody_can_say_whose_a_proof_is_a_stream_goes_on_for_a_whil
     assert not await reader.may_go_on()
     provider.away = False
     assert await reader.may_go_on()
+
+
+async def test_events_name_nothing_that_is_hidden(store: Store):
+    settle(store, document("RoleBinding", "leads", {**OPERATOR, "node": "vision"}), hidden=True)
+    secret = token(store, "queue-admin", OWN)
+    async with following(server(store), secret) as client:
+        await client.until(lambda: bool(client.told))
+        training = store.find_workloads("team-resnet", "training")[0]
+        blocked = store.find_workloads("team-bert", "blocked")[0]
+        deeds: list[tuple[str, Wish, dict[str, Any], str]] = [
+            (training.uid, Wish.EVICT, {}, "for us"),
+            (blocked.uid, Wish.MOVE, {"queue": "resnet"}, "vision has room beside team-resnet/training"),
+            (blocked.uid, Wish.HOLD, {}, "let it be"),
+        ]
+        for uid, wish, arguments, reason in deeds:
+            store.instruct(uid, wish, arguments, who="root", reason=reason, source="test", now=NOW)
+        commit(store, Change(row=job("secret", "resnet", 1)), Change(row=job("lost", "", 1, state=blocked.state)))
+        moved = replace(blocked, queue="resnet")
+        commit(store, Change(row=replace(moved, version=store.find_workloads("team-bert", "blocked")[0].version)))
+        gone = [("RoleBinding", "", "leads")]
+        store.apply_configuration([], delete=gone, author="vera", reason="vision's", now=NOW, source="test")
+        commit(store, Change(row=job("last", "bert", 1)))
+        await client.until(lambda: "last" in client.raw)
+    assert [name for name, _ in client.told] == ["ready", "action", "action", "configuration", "workload"]
+    for hidden in ("resnet", "vision", "training", "secret", "lost", "vera", "leads"):
+        assert not re.search(rf"\b{hidden}\b", client.raw), client.raw
+    assert [data["reason"] for name, data in client.told if name == "action"][1] == "let it be"
