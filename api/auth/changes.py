@@ -15,7 +15,7 @@ import structlog
 
 from queue_manager.config.compiled import Compiled, to_engine
 from queue_manager.config.difference import field_changes
-from queue_manager.config.models import ConfigObject, Queue, RoleBinding
+from queue_manager.config.models import ConfigObject, LocalQueue, Queue, RoleBinding
 from queue_manager.config.tree import Node, Tree
 from queue_manager.store.allowances import Allowance
 
@@ -23,6 +23,7 @@ from ..problems import ProblemError
 from .access import Access, NodeKey, access_of, find_node, grants_of, keys_of
 from .allowances import cells_of, excess, find_kept, from_kept, greatest, moved_on, to_kept
 from .bound import refuse_orphans
+from .namespaces import not_theirs
 from .roles import ROLES, Role
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class _Change:
         self, access: Access, context: Context, loaded: Loaded, objects: Sequence[ConfigObject], compiled: Compiled
     ) -> None:
         self._before = access
+        self._context = context
         self._loaded = loaded
         self._compiled = compiled
         self._old = {item.key: item for item in loaded.objects}
@@ -120,6 +122,10 @@ class _Change:
                 yield f"needs the role {Role.QUEUE_ADMIN.word} at the {keys[0][0].lower()} {keys[0][1]!r}"
             elif isinstance(item, RoleBinding) and not access.may(ROLES[item.spec.role], keys[0]):
                 yield f"gives the role {item.spec.role}, which is more than you have there"
+        if old is None and isinstance(new, LocalQueue):
+            why = not_theirs(self._context, self._before, self._loaded.objects, new.metadata.namespace)
+            if why:
+                yield why
 
     def _node_reasons(self, key: NodeKey, old: ConfigObject | None, new: ConfigObject | None) -> Iterator[str]:
         nodes = self._before.tree.queues if key[0] == "Queue" else self._before.tree.cohorts

@@ -39,9 +39,10 @@ LIVE = tuple(State(name) for name in view.STATES if State(name) not in ENDED)
 Kind = Annotated[str, Query(max_length=100)]
 
 
-def page(name: str, data: Mapping[str, Any], status: int = 200) -> HTMLResponse:
-    """A page of a template; never kept by browsers."""
-    return HTMLResponse(templates.get_template(name).render(data), status, {"Cache-Control": "no-store"})
+def page(name: str, data: Mapping[str, Any], status: int = 200, context: Context | None = None) -> HTMLResponse:
+    """A page of a template; never kept by browsers. With a `context` its head says who asks, and lets them go."""
+    shown = {"caller": view.caller(context.caller) if context is not None else None, **data}
+    return HTMLResponse(templates.get_template(name).render(shown), status, {"Cache-Control": "no-store"})
 
 
 @router.get("/")
@@ -59,9 +60,9 @@ def overview_fragment(context: Ctx, request: Request) -> Response:
 def _page(template: str, context: Context, request: Request) -> Response:
     query = {name: request.query_params.get(name, "")[:600] for name in FILTERS}
     try:
-        return page(template, _overview(context, query))
+        return page(template, _overview(context, query), context=context)
     except ProblemError as problem:
-        return page("problem.html", {"problem": problem}, problem.status)
+        return page("problem.html", {"problem": problem}, problem.status, context)
 
 
 def _overview(context: Context, query: Mapping[str, str]) -> dict[str, Any]:
@@ -107,7 +108,7 @@ def _workload_page(template: str, context: Context, namespace: str, name: str, k
     try:
         row = workloads.get_row(context, namespace, name, kind)
     except ProblemError as problem:
-        return page("problem.html", {"problem": problem}, problem.status)
+        return page("problem.html", {"problem": problem}, problem.status, context)
     shown = workloads.show(context, row)
     explanation = workloads.explain(context, row)
     admissions = workloads.list_admissions(context, row)
@@ -127,4 +128,5 @@ def _workload_page(template: str, context: Context, namespace: str, name: str, k
             "revision": context.configuration().revision,
             "now": now,
         },
+        context=context,
     )

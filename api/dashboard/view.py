@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode
 
 from queue_manager.config import human
 
+from ..auth.identity import Identity, Source
 from ..usage.schemas import CellUsage, TreeNode
 from ..workloads.schemas import Explanation, PodSet, Workload
 
@@ -109,6 +110,30 @@ class WorkloadLine:
     age: str
     created: datetime
     words: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallerView:
+    """Who looks at the page, how they proved who they are, and whether there is a log-in to end."""
+
+    name: str
+    proof: str
+    may_leave: bool
+
+
+PROOFS = {
+    Source.LOOPBACK: "no proof is needed on this machine",
+    Source.TOKEN: "by API token",
+    Source.OIDC: "by the identity provider",
+    Source.KUBERNETES: "by Kubernetes' token",
+}
+
+
+def caller(identity: Identity) -> CallerView | None:
+    """Who asks, None while that is nobody."""
+    if not identity.name:
+        return None
+    return CallerView(identity.name, PROOFS[identity.source], identity.source is not Source.LOOPBACK)
 
 
 @dataclass(frozen=True, slots=True)

@@ -408,9 +408,11 @@ class RateLimit(Model):
 
 
 class AccessSettings(Model):
-    """What people see of the queue tree outside the subtrees that they have a role in."""
+    """What people see of the queue tree outside the subtrees that they have a role in; and whether admins of a subtree
+    claim namespaces that nobody has (docs/decisions/0011), or only platform admins of the whole tree give them."""
 
     outside: Literal["ReadOnly", "Hidden"] = "ReadOnly"
+    namespaces: Literal["Unclaimed", "Platform"] = "Unclaimed"
 
 
 class SettingsSpec(Model):

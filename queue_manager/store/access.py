@@ -10,6 +10,7 @@ from sqlalchemy import Engine, text
 from queue_manager.store import allowances, audits, tokens
 from queue_manager.store.allowances import Allowance
 from queue_manager.store.audits import AuditEntry, Place, Wanted
+from queue_manager.store.schema import NOT_ENDED
 from queue_manager.store.tokens import Maker, Scope, Token
 
 EXPORT_PAGE = 1000
@@ -22,6 +23,7 @@ _HIDDEN = text(
         for table in ("workloads", "workload_history")
     )
 )
+_QUEUES_OF_NAMESPACE = text(f"SELECT DISTINCT queue FROM workloads WHERE namespace = :namespace AND {NOT_ENDED}")
 
 
 class AccessStore:
@@ -89,6 +91,11 @@ class AccessStore:
         values = {"names": sorted(names), "visible": list(visible)}
         with self._engine.connect() as connection:
             return frozenset(connection.execute(_HIDDEN, values).scalars())
+
+    def queues_of_namespace(self, namespace: str) -> frozenset[str]:
+        """Queues of the workloads of a namespace that have not ended; "" for those of none that is there."""
+        with self._engine.connect() as connection:
+            return frozenset(connection.execute(_QUEUES_OF_NAMESPACE, {"namespace": namespace}).scalars())
 
     def audit_page(self, wanted: Wanted, after: Place | None, limit: int) -> list[AuditEntry]:
         """Lines of the audit log that fit, newest first."""

@@ -153,3 +153,19 @@ def test_idempotency_keys_are_not_shared_by_those_of_one_name(store: Store):
     assert "idempotency-replayed" not in again.headers
     keys = {Identity("ada", source=source).key for source in Source}
     assert len(keys) == len(Source)
+
+
+def test_every_page_says_who_is_logged_in_and_lets_them_go(store: Store):
+    settle(store)
+    client = server(store)
+    client.post("/login", data={"token": token(store, "viewer")})
+    for path in ("/", "/workloads/team-bert/blocked", "/?cohort=nowhere"):
+        text = client.get(path).text
+        assert "token:viewer-all" in text, path
+        assert '<form class="caller" method="post" action="/logout">' in text
+        assert "Log out" in text
+    open_client = TestClient(create_app(store, now=lambda: NOW), base_url="http://localhost")
+    text = open_client.get("/").text
+    assert "local" in text
+    assert "Log out" not in text
+    assert 'href="/login"' in text

@@ -61,6 +61,10 @@
         const begun = performance.now();
         const url = main.dataset.fragment + ("keepQuery" in main.dataset ? location.search : "");
         const answer = await fetch(url, { headers: { Accept: "text/html" } });
+        if (answer.redirected) { // The log-in has ended.
+          location.assign("/login?next=" + encodeURIComponent(location.pathname + location.search));
+          return;
+        }
         if (!answer.ok) throw new Error(answer.statusText);
         swap(await answer.text());
         stale.hidden = true;
