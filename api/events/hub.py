@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -36,6 +37,7 @@ class Hub:
         self._ring: list[Event] = []
         self._floor = self._last = 0
         self._streams = 0
+        self._of: Counter[str] = Counter()
         self._grown = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
@@ -57,23 +59,27 @@ class Hub:
         """Ends all streams at once; to be called in the event loop."""
         self.closing.set()
 
-    async def begin(self) -> Range:
-        """Which events there are; from now on the hub follows, until as many `end`s were called."""
+    def streams_of(self, who: str) -> int:
+        """How many of them are somebody's."""
+        return self._of[who]
+
+    async def begin(self, who: str = "") -> Range:
+        """Which events there are; from now on the hub follows, until `end` was called as often, whatever became of
+        this."""
+        self._streams += 1
+        self._of[who] += 1
         async with self._starting:
-            self._streams += 1
-            try:
-                known = await run_in_threadpool(self._store.known_events)
-            except BaseException:
-                self._streams -= 1
-                raise
+            known = await run_in_threadpool(self._store.known_events)
             if self._task is None:
                 self._ring, self._floor, self._last = [], known.last, known.last
                 self._task = asyncio.create_task(self._listen())
             return known
 
-    async def end(self) -> None:
+    async def end(self, who: str = "") -> None:
         """A stream is over."""
         self._streams -= 1
+        self._of[who] -= 1
+        self._of += Counter()  # forgets those of nobody
         if self._streams == 0 and self._task is not None:
             task, self._task = self._task, None
             task.cancel()

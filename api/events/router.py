@@ -10,6 +10,7 @@ from starlette.concurrency import run_in_threadpool
 from queue_manager.store.events import TYPES
 from queue_manager.store.records import State
 
+from ..auth.identity import Source
 from ..context import Ctx
 from ..problems import ProblemError
 from .reader import Reader
@@ -66,7 +67,8 @@ async def events(
     fields = {name: frozenset(values) for name, values in chosen.items() if values}
     reader = Reader(context, request.state.proof, queue, cohort)
     wanted = Wanted(frozenset(type), reader.queues, fields, reader.veiled)
-    return EventStream(request.app.state.hub, wanted, after, may_go_on=reader.may_go_on)
+    who = "" if context.caller.source is Source.LOOPBACK else context.caller.key
+    return EventStream(request.app.state.hub, wanted, after, may_go_on=reader.may_go_on, who=who)
 
 
 def _place(last_event_id: str) -> int | None:

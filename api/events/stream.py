@@ -27,7 +27,8 @@ PROOF = 5.0
 """Seconds after which who reads is asked again who they are, and what they may see: so long a stream outlives a token
 that is revoked, or the last role, at most."""
 STREAMS = 500
-"""Streams of one process."""
+STREAMS_EACH = 50
+"""Streams of one process, and those of one caller who gave a proof: nobody takes the places of all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +68,21 @@ class EventStream(Response):
         after: int | None,
         heartbeat: float = HEARTBEAT,
         may_go_on: Callable[[], Awaitable[bool]] = _always,
+        who: str = "",
     ) -> None:
         super().__init__()
+        self._who = who
         self._hub, self._wanted, self._after, self._heartbeat = hub, wanted, after, heartbeat
         self._may_go_on = may_go_on
         self._proofs = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._hub.streams >= STREAMS or self._hub.closing.is_set():
-            closing = self._hub.closing.is_set()
-            detail = "the server is ending" if closing else f"{STREAMS} streams are open already"
-            refusal = problem_response(503, "Too many streams", detail, headers={"Retry-After": "10"})
-            await refusal(scope, receive, send)
+        if refusal := self._refusal():
+            await problem_response(*refusal, headers={"Retry-After": "10"})(scope, receive, send)
             return
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
         try:
-            known = await self._hub.begin()
+            known = await self._hub.begin(self._who)
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             ways = (
                 self._push(self._texts(known.purged, known.last), send),
@@ -99,7 +99,16 @@ class EventStream(Response):
                 await asyncio.gather(*tasks, return_exceptions=True)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            await self._hub.end()
+            await self._hub.end(self._who)
+
+    def _refusal(self) -> tuple[int, str, str] | None:
+        if self._hub.closing.is_set():
+            return 503, "Server is ending", "try again in a moment"
+        if self._who and self._hub.streams_of(self._who) >= STREAMS_EACH:
+            return 429, "Too many streams", f"{STREAMS_EACH} streams of yours are open already"
+        if self._hub.streams >= STREAMS:
+            return 503, "Too many streams", f"{STREAMS} streams are open already"
+        return None
 
     async def _until_refused(self) -> None:
         await asyncio.sleep(PROOF)

@@ -220,3 +220,19 @@ async def test_events_name_nothing_that_is_hidden(store: Store):
     for hidden in ("resnet", "vision", "training", "secret", "lost", "vera", "leads"):
         assert not re.search(rf"\b{hidden}\b", client.raw), client.raw
     assert [data["reason"] for name, data in client.told if name == "action"][1] == "let it be"
+
+
+async def test_one_reader_does_not_take_the_places_of_all(store: Store, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(streams, "STREAMS_EACH", 1)
+    settle(store)
+    app = server(store)
+    mine, others = token(store, "viewer", name="mine"), token(store, "viewer", name="others")
+    async with following(app, mine) as first:
+        async with following(app, mine) as second:
+            await second.over()
+            assert (first.status, second.status) == (200, 429)
+        async with following(app, others) as third:
+            assert third.status == 200
+    async with following(app, mine) as again:
+        assert again.status == 200
+    assert app.state.hub.streams == 0
