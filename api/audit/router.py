@@ -54,13 +54,14 @@ def search_audit(
     object: Prefix = "",
     since: From = "",
     until: To = "",
+    sort: Annotated[Literal["at", "-at"], Query(description="With `-` the newest first")] = "-at",
     fields: Fields = "",
     cursor: Cursor = "",
     limit: Limit = 100,
 ) -> Response:
-    """Lines of the audit log, newest first; every filter narrows the list."""
+    """Lines of the audit log, newest first unless `sort` says otherwise; every filter narrows the list."""
     selection = select(fields, AuditLine)
-    wanted = Wanted(who, action, object, *span(since, until, context.now()))
+    wanted = Wanted(who, action, object, *span(since, until, context.now()), oldest_first=sort == "at")
     found = context.store.access.audit_page(wanted, _place(cursor), limit + 1)
     page = found[:limit]
     following = f"{page[-1].at.astimezone(UTC).isoformat()}~{page[-1].id}" if len(found) > limit else None

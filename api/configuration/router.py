@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -151,14 +151,15 @@ def list_revisions(
             examples=["Queue/nlp", "LocalQueue/team/default"],
         ),
     ] = "",
+    sort: Annotated[Literal["number", "-number"], Query(description="With `-` the newest first")] = "-number",
     fields: Fields = "",
     cursor: Cursor = "",
     limit: Limit = 50,
 ) -> Response:
-    """Changes of the configuration, newest first; every filter narrows the list."""
+    """Changes of the configuration, newest first unless `sort` says otherwise; every filter narrows the list."""
     selection = select(fields, RevisionEntry)
     begin, end = span(since, until, context.now())
-    chosen = Chosen(author, begin, end, service.chosen_touched(kind, object))
+    chosen = Chosen(author, begin, end, service.chosen_touched(kind, object), sort == "number")
     found = service.list_revisions(context, chosen, cursor, limit)
     return page_of(found.items, found.next, selection)
 

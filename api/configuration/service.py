@@ -361,7 +361,7 @@ def _is_seen_body(kind: str, spec: Mapping[str, Any], access: Access) -> bool:
 
 
 def list_revisions(context: Context, chosen: Chosen, cursor: str, limit: int) -> Page[RevisionEntry]:
-    """Revisions that fit the filters, newest first. Of what somebody may not see no filter finds anything."""
+    """Revisions that fit the filters, in their order. Of what somebody may not see no filter finds anything."""
     access = context.access
     before, found = number_of(cursor), list[RevisionEntry]()
     while len(found) <= limit:

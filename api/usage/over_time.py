@@ -262,8 +262,8 @@ def _spans(
 
 def _nominal(groups: Any) -> Iterator[tuple[str, str, int]]:
     for group in groups or ():
-        for flavor in group["flavors"]:
-            for resource in flavor["resources"]:
+        for flavor in group.get("flavors", ()):
+            for resource in flavor.get("resources", ()):
                 nominal = amount(resource["name"], str(resource.get("nominalQuota", "0")))
                 yield flavor["name"], resource["name"], nominal
 

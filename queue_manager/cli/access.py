@@ -65,13 +65,15 @@ def revoke_token(client: Client, name: str, reason: str) -> None:
     print(f"token {clean(name)} is revoked")
 
 
-def show_audit(client: Client, query: Mapping[str, Any], limit: int, export: str, fields: str, form: Format) -> None:
+def show_audit(
+    client: Client, query: Mapping[str, Any], shown: Mapping[str, Any], limit: int, export: str, form: Format
+) -> None:
     """Lines of the audit log that fit, or all of them as a file."""
     if export:
         for part in client.export_audit(format=export, **query):
             sys.stdout.write(part)
         return
-    found = list(islice(client.audit(**query, fields=fields), limit or None))
+    found = list(islice(client.audit(**query, **shown), limit or None))
     if form is not Format.TABLE:
         print_data(found, form, (str(each["id"]) for each in found))
         return

@@ -81,6 +81,7 @@ def audit(
     ] = "",
     since: Annotated[str, typer.Option("--from", help=f"Not before: {MOMENT}.", show_default=False)] = "",
     until: Annotated[str, typer.Option("--to", help="Before.", show_default=False)] = "",
+    sort: Annotated[str, typer.Option(help="at: the oldest first.", show_default=False)] = "",
     limit: Annotated[int, typer.Option(min=0, help="At most so many; 0 for all.")] = 100,
     fields: Fields = "",
     export: Annotated[
@@ -92,4 +93,5 @@ def audit(
     from queue_manager.cli.access import show_audit
 
     query = {"who": who, "action": action, "object": object, "since": since, "until": until}
-    show_audit(client, query, limit, export.value if export else "", fields_for(fields, output), output)
+    shown = {"sort": sort, "fields": fields_for(fields, output)}
+    show_audit(client, query, shown, limit, export.value if export else "", output)

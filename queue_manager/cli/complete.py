@@ -12,7 +12,7 @@ PATIENCE = 2.0
 """Seconds that somebody who pressed tab waits."""
 MOST = 500
 SEARCHED = 3
-GROUPS = ("queue", "cohort", "namespace", "user", "flavor", "kind", "priorityClass")
+GROUPS = ("queue", "cohort", "namespace", "user", "flavor", "kind", "priority-class")
 STATES = ("waiting", "reserved", "held", "starting", "running", "draining", "finished", "failed", "deactivated")
 
 

@@ -95,6 +95,7 @@ def revisions(
     until: Annotated[str, typer.Option("--to", help="Before.", show_default=False)] = "",
     kind: Annotated[str, typer.Option(help="That touched an object of this kind.", show_default=False)] = "",
     object: Annotated[str, typer.Option(help="That touched this object: Queue/nlp ...", show_default=False)] = "",
+    sort: Annotated[str, typer.Option(help="number: the oldest first.", show_default=False)] = "",
     limit: Annotated[int, typer.Option(min=0, help="At most so many; 0 for all.")] = 20,
     fields: Fields = "",
     output: Output = Format.TABLE,
@@ -104,7 +105,7 @@ def revisions(
 
     if number is None:
         query = {"author": author, "since": since, "until": until, "kind": kind, "object": object}
-        show_revisions(client, {**query, "fields": fields_for(fields, output)}, limit, output)
+        show_revisions(client, {**query, "sort": sort, "fields": fields_for(fields, output)}, limit, output)
     else:
         show_revision(client, number, output)
 

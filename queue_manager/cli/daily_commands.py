@@ -77,7 +77,7 @@ def usage(
     by: Annotated[
         list[str] | None,
         typer.Option(
-            help="queue, cohort, namespace, user, flavor, kind or priorityClass; repeatable.",
+            help="queue, cohort, namespace, user, flavor, kind or priority-class; repeatable.",
             show_default=False,
             autocompletion=complete.groups,
         ),
@@ -107,7 +107,8 @@ def usage(
     from queue_manager.cli.usage_over_time import usage_over_time
     from queue_manager.cli.watch import present
 
-    over_time = {"by": by or [], "since": since, "until": until, "step": step, "level": level, "resource": resource}
+    groups = [{"priority-class": "priorityClass"}.get(group, group) for group in by or ()]
+    over_time = {"by": groups, "since": since, "until": until, "step": step, "level": level, "resource": resource}
     over_time |= {"flavor": flavor, "user": user, "namespace": namespace, "kind": kind}
     over_time |= {"priority_class": priority_class, "fields": fields_for(fields, output)}
     if any(over_time.values()):

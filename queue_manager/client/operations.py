@@ -274,13 +274,14 @@ def revisions(
     until: str = "",
     kind: str = "",
     object: str = "",
+    sort: str = "",
     fields: str = "",
     limit: int = 50,
 ) -> Call[Page[types.Revision]]:
-    """Changes of the configuration, newest first; every filter narrows the list. `kind` and `object` (Queue/nlp) are
-    those that were touched."""
+    """Changes of the configuration, newest first unless `sort` is number; every filter narrows the list. `kind` and
+    `object` (Queue/nlp) are those that were touched."""
     query = {"author": author, "from": since, "to": until, "kind": kind, "object": object}
-    return get(f"{V1}/revisions", {**query, "fields": fields, "limit": limit})
+    return get(f"{V1}/revisions", {**query, "sort": sort, "fields": fields, "limit": limit})
 
 
 def revision(number: int) -> Call[types.Revision]:
@@ -368,12 +369,13 @@ def audit(
     object: str = "",
     since: str = "",
     until: str = "",
+    sort: str = "",
     fields: str = "",
     limit: int = PAGE,
 ) -> Call[Page[types.AuditLine]]:
-    """Lines of the audit log, newest first; `object` is the beginning of an object's name."""
+    """Lines of the audit log, newest first unless `sort` is at; `object` is the beginning of an object's name."""
     query = {"who": who, "action": action, "object": object, "from": since, "to": until}
-    return get(f"{V1}/audit", {**query, "fields": fields, "limit": limit})
+    return get(f"{V1}/audit", {**query, "sort": sort, "fields": fields, "limit": limit})
 
 
 def export_audit(

@@ -98,12 +98,12 @@ class AccessStore:
             return frozenset(connection.execute(_QUEUES_OF_NAMESPACE, {"namespace": namespace}).scalars())
 
     def audit_page(self, wanted: Wanted, after: Place | None, limit: int) -> list[AuditEntry]:
-        """Lines of the audit log that fit, newest first."""
+        """Lines of the audit log that fit, after a place in their order."""
         with self._engine.connect() as connection:
             return audits.search(connection, wanted, after, limit)
 
     def audit_all(self, wanted: Wanted) -> Iterator[AuditEntry]:
-        """All lines that fit, newest first, read a page at a time."""
+        """All lines that fit, in their order, read a page at a time."""
         after: Place | None = None
         while page := self.audit_page(wanted, after, EXPORT_PAGE):
             yield from page

@@ -50,13 +50,14 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Filters of a search; "" and None are no filter. `object` is the beginning of an object's name."""
+    """Filters of a search, and its order; "" and None are no filter. `object` is the beginning of an object's name."""
 
     who: str = ""
     action: str = ""
     object: str = ""
     since: datetime | None = None
     until: datetime | None = None
+    oldest_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +121,11 @@ def entries(connection: Connection, limit: int, before: int | None, object: str 
 
 
 Place = tuple[datetime, int]
-"""(time, id) of a line: what comes after it is older."""
+"""(time, id) of a line: what comes after it is older, or newer where the oldest comes first."""
 
 
 def search(connection: Connection, wanted: Wanted, after: Place | None, limit: int) -> list[AuditEntry]:
-    """Lines that fit all filters, newest first, after a place."""
+    """Lines that fit all filters, after a place in their order."""
     return [AuditEntry(*row) for row in connection.execute(search_query(wanted, after, limit))]
 
 
@@ -142,6 +143,9 @@ def search_query(wanted: Wanted, after: Place | None, limit: int) -> Select[Any]
         query = query.where(columns.at >= wanted.since)
     if wanted.until is not None:
         query = query.where(columns.at < wanted.until)
+    here = tuple_(columns.at, columns.id)
     if after is not None:
-        query = query.where(tuple_(columns.at, columns.id) < tuple_(literal(after[0]), literal(after[1])))
-    return query.order_by(columns.at.desc(), columns.id.desc()).limit(limit)
+        place = tuple_(literal(after[0]), literal(after[1]))
+        query = query.where(here > place if wanted.oldest_first else here < place)
+    order = (columns.at, columns.id) if wanted.oldest_first else (columns.at.desc(), columns.id.desc())
+    return query.order_by(*order).limit(limit)

@@ -160,25 +160,26 @@ def touched(entry: Mapping[str, Any]) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Filters of a list of revisions; "" and None are no filter. `touched` is a kind, or an object as the audit log
-    calls it."""
+    """Filters of a list of revisions, and its order; "" and None are no filter. `touched` is a kind, or an object as
+    the audit log calls it."""
 
     author: str = ""
     since: datetime | None = None
     until: datetime | None = None
     touched: Sequence[str] = ()
+    oldest_first: bool = False
 
 
 EVERY = Chosen()
 
 
-def revisions(connection: Connection, chosen: Chosen, limit: int, before: int | None) -> list[Revision]:
-    """Revisions that fit all filters with a number below `before`, newest first."""
-    rows = connection.execute(revisions_query(chosen, limit, before))
+def revisions(connection: Connection, chosen: Chosen, limit: int, after: int | None) -> list[Revision]:
+    """Revisions that fit all filters, those after a number in their order."""
+    rows = connection.execute(revisions_query(chosen, limit, after))
     return [Revision(row.number, row.author, row.at, row.reason, tuple(row.diff)) for row in rows]
 
 
-def revisions_query(chosen: Chosen, limit: int, before: int | None) -> Select[Any]:
+def revisions_query(chosen: Chosen, limit: int, after: int | None) -> Select[Any]:
     """The query of `revisions`; each filter has an index."""
     columns = schema.revisions.c
     query = select(columns.number, columns.author, columns.at, columns.reason, columns.diff)
@@ -190,9 +191,9 @@ def revisions_query(chosen: Chosen, limit: int, before: int | None) -> Select[An
         query = query.where(columns.at < chosen.until)
     if chosen.touched:
         query = query.where(columns.touched.contains(list(chosen.touched)))
-    if before is not None:
-        query = query.where(columns.number < before)
-    return query.order_by(columns.number.desc()).limit(limit)
+    if after is not None:
+        query = query.where(columns.number > after if chosen.oldest_first else columns.number < after)
+    return query.order_by(columns.number if chosen.oldest_first else columns.number.desc()).limit(limit)
 
 
 def _objects(connection: Connection) -> list[ConfigObject]:

@@ -292,7 +292,7 @@ class Store:
             )
 
     def revisions(self, limit: int = 50, before: int | None = None, chosen: Chosen = EVERY) -> list[Revision]:
-        """Revisions that fit all filters with a number below `before`, newest first."""
+        """Revisions that fit all filters with a number below `before` (above it where the oldest come first)."""
         with self._reading() as connection:
             return configurations.revisions(connection, chosen, limit, before)
 

@@ -66,10 +66,10 @@ def test_every_list_of_the_route_table_is_here(client: TestClient):
         assert any(route[1].replace(":path", "") == path for route in DECISIONS)
 
 
-def pages(client: TestClient, path: str, limit: int) -> list[list[Any]]:
+def pages(client: TestClient, path: str, limit: int, **more: str) -> list[list[Any]]:
     found, cursor = [], ""
     while cursor is not None:
-        answer = client.get(path, params={"limit": limit, "cursor": cursor})
+        answer = client.get(path, params={"limit": limit, "cursor": cursor, **more})
         assert answer.status_code == 200, answer.text
         found.append(answer.json()["items"])
         cursor = answer.json()["next"]
@@ -107,3 +107,12 @@ def test_an_unknown_field_is_refused_with_the_nearest(company: TestClient):
     cells = company.get("/api/v1/queues/nlp/usage", params={"fields": "name,cells.used"}).json()
     assert cells["name"] == "nlp"
     assert all(each.keys() == {"used"} for each in cells["cells"])
+
+
+def test_the_oldest_come_first_where_that_is_asked_for(company: TestClient):
+    for path, sort in (("/api/v1/audit", "at"), ("/api/v1/revisions", "number")):
+        newest = company.get(path, params={"limit": 1000}).json()["items"]
+        assert len(newest) > 2
+        assert [item for page in pages(company, path, 2) for item in page] == newest
+        oldest = [item for page in pages(company, path, 2, sort=sort) for item in page]
+        assert oldest == newest[::-1]

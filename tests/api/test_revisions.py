@@ -61,6 +61,8 @@ def five_revisions(store: Store, client: TestClient) -> TestClient:
         ({"kind": "LocalQueue"}, [4, 1]),
         ({"kind": "Queue", "author": "bob", "from": "2026-11-04"}, [5]),
         ({"author": "nobody"}, []),
+        ({"sort": "number"}, [1, 2, 3, 4, 5]),
+        ({"sort": "number", "author": "ada", "from": "2026-11-02"}, [2, 4]),
     ],
 )
 def test_revisions_are_filtered_and_paged(five_revisions: TestClient, query: dict[str, str], expected: list[int]):

@@ -83,6 +83,8 @@ def test_what_is_asked_wrongly_says_what_would_be_right(
 def test_revisions_are_filtered_on_the_terminal(november: str):
     result = run("revisions", "--object", "Queue/nlp", "--from", "2026-11-11", "--server", november, "-o", "name")
     assert result.stdout.split() == ["4", "3"]
+    first = run("revisions", "--sort", "number", "--limit", "2", "--server", november, "-o", "name")
+    assert first.stdout.split() == ["1", "2"]
     fields = run(
         "revisions", "--author", "ada", "--to", "2026-11-01", "-o", "json", "--fields", "number", "--server", november
     )
