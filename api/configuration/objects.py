@@ -68,7 +68,7 @@ def put_object(context: Context, key: Key, text: str, match: Match, reason: str 
     def attempt(loaded: Loaded) -> tuple[bool, int, Document]:
         row = next((row for row in loaded.stored if service.key_of(row) == key), None)
         _check(row, match)
-        service.write(context, service.propose(loaded, result, (), ""), reason)
+        service.write(context, service.propose(context, loaded, result, (), ""), reason)
         return row is None, *get_object(context, key)
 
     return service.change(context, attempt)
@@ -88,7 +88,7 @@ def patch_object(context: Context, key: Key, text: str, match: Match, reason: st
         _check(row, match)
         result = parse_objects([merge_patch(item.document(), patch)])
         _must_be(key, result)
-        service.write(context, service.propose(loaded, result, (), ""), reason)
+        service.write(context, service.propose(context, loaded, result, (), ""), reason)
         return get_object(context, key)
 
     return service.change(context, attempt)
@@ -122,7 +122,7 @@ def delete_object(context: Context, key: Key, match: Match, reason: str = "") ->
     def attempt(loaded: Loaded) -> None:
         row, _ = _find(loaded, key)
         _check(row, match)
-        service.write(context, service.propose(loaded, ParseResult(), (key,), ""), reason)
+        service.write(context, service.propose(context, loaded, ParseResult(), (key,), ""), reason)
 
     service.change(context, attempt)
 

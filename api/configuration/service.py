@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from queue_manager.config.compiled import from_stored
@@ -22,6 +22,7 @@ from queue_manager.store.records import StaleConfiguration
 from ..auth.access import Access, find_node
 from ..auth.changes import check_change
 from ..auth.decisions import KINDS
+from ..auth.references import as_seen
 from ..auth.veil import Veil, telling, texts_of
 from ..context import Context, Loaded
 from ..moments import bad_query
@@ -62,7 +63,7 @@ class Proposal:
         return [objects[key] for key in sorted(objects)]
 
 
-Proposing = Callable[[Loaded], Proposal]
+Proposing = Callable[[Context, Loaded], Proposal]
 
 
 def export_text(context: Context) -> tuple[int, str]:
@@ -104,11 +105,11 @@ def of_text(
     result = parse(text, file)
     wanted = {item.key for item in result.objects}
 
-    def proposing(loaded: Loaded) -> Proposal:
+    def proposing(context: Context, loaded: Loaded) -> Proposal:
         if expected is not None and expected != loaded.revision:
             raise stale(f"the configuration is at revision {loaded.revision}, not {expected}")
         gone = [key_of(row) for row in loaded.stored if prune and row.owner == owner and key_of(row) not in wanted]
-        return propose(loaded, result, gone, owner)
+        return propose(context, loaded, result, gone, owner)
 
     return proposing
 
@@ -122,17 +123,17 @@ def of_rollback(context: Context, number: int) -> Proposing:
     result = from_stored(wanted)
     owners = {key_of(row): row.owner for row in wanted if row.kind != STOP}
 
-    def proposing(loaded: Loaded) -> Proposal:
+    def proposing(context: Context, loaded: Loaded) -> Proposal:
         # What somebody has stopped meanwhile stays stopped.
         gone = [key_of(row) for row in loaded.stored if key_of(row) not in owners and row.kind != STOP]
-        return propose(loaded, result, gone, "", owners, parents=False)
+        return propose(context, loaded, result, gone, "", owners, parents=False)
 
     return proposing
 
 
 def apply(context: Context, proposing: Proposing, reason: str) -> Applied:
     """Applies a change to whatever the newest revision is."""
-    return change(context, lambda loaded: write(context, proposing(loaded), reason))
+    return change(context, lambda loaded: write(context, proposing(context, loaded), reason))
 
 
 def rollback_reason(number: int) -> str:
@@ -158,6 +159,7 @@ def too_fast() -> ProblemError:
 
 
 def propose(
+    context: Context,
     loaded: Loaded,
     result: ParseResult,
     gone: Collection[Key],
@@ -174,9 +176,10 @@ def propose(
     objects = list(merged.values())
     known_well = list((merged | {item.key: item for item in result.partial}).values())
     problems = [*result.errors, *validate(known_well, result.broken, gone)]
+    changed = [*result.objects, *result.partial]
     if parents:
-        changed = [*result.objects, *result.partial]
         problems += unknown_parents(changed, known_well, gone, result.broken, loaded.compiled.tree)
+        problems = as_seen(context.access_by(loaded), loaded, changed, problems)
     if problems:
         raise invalid(problems)
     known = {key_of(row): row.owner for row in loaded.stored} | dict(owners)
@@ -184,7 +187,9 @@ def propose(
     mine = {item.key for item in result.objects}
     advice = [*result.warnings, *(each for each in advise(objects) if _place_of(each) in mine)]
     advice += [_as_stopped(stop) for stop in loaded.stops if stop.subject in mine]
-    return Proposal(loaded, tuple(made), tuple(gone), objects, tuple(advice))
+    veil = Veil(context, (each.message for each in advice))
+    told = tuple(replace(each, message=veil.text(each.message)) for each in advice)
+    return Proposal(loaded, tuple(made), tuple(gone), objects, told)
 
 
 def _as_stopped(stop: Stop) -> Problem:

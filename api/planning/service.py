@@ -26,7 +26,7 @@ TOUCHED = ("over_quota", "preemptible", "would_stop", "would_start", "never_star
 
 def difference(context: Context, proposing: Proposing) -> Difference:
     """What would change, without a look at the live state."""
-    proposal = proposing(context.configuration())
+    proposal = proposing(context, context.configuration())
     diff = proposal.diff()
     check_change(context, proposal.loaded, proposal.objects, diff)
     return Difference(**_difference(proposal, diff))
@@ -59,7 +59,7 @@ def _as_seen(context: Context, planned: Plan) -> Plan:
 
 
 async def _planned(context: Context, proposing: Proposing) -> tuple[Proposal, Plan]:
-    proposal = await run_in_threadpool(lambda: proposing(context.configuration()))
+    proposal = await run_in_threadpool(lambda: proposing(context, context.configuration()))
     diff = await run_in_threadpool(proposal.diff)
     await run_in_threadpool(check_change, context, proposal.loaded, proposal.objects, diff)
     effects = await _effects(context, proposal) if diff else Effects()

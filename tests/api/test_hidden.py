@@ -187,3 +187,41 @@ def test_hidden_words_are_whole_ones_and_what_is_visible_stays(store: Store):
     assert found["podGroups"][0]["podSets"][0]["requests"]["cpu"]
     listed = server(store).get("/api/v1/workloads?namespace=team-bert", headers=headers).json()["items"]
     assert found in listed
+
+
+def test_a_change_that_names_what_is_hidden_is_refused_like_one_that_names_nothing(store: Store):
+    settle(store, document("Cohort", f"{OWN}/small", {"parent": OWN}), hidden=True)
+    client = server(store)
+    headers = bearer(token(store, "queue-admin", OWN))
+    who = [{"kind": "User", "name": "x"}]
+    pairs = [
+        (queue("new", "NAME", 1), "vision", "visiom"),
+        (document("Cohort", "new", {"parent": "NAME"}), "vision", "nowhere"),
+        (document("LocalQueue", "new", {"queue": "NAME"}, "team-bert"), "resnet", "resnot"),
+        (document("RoleBinding", "new", {"role": "viewer", "subjects": who, "node": "NAME"}), "vision", "visiom"),
+        (document("RoleBinding", "new", {"role": "viewer", "subjects": who, "node": "NAME"}), "company/vision", "a/b"),
+    ]
+    for item, hidden, missing in pairs:
+        for path in ("config/diff", "config"):
+            answers = []
+            for name in (hidden, missing):
+                content = json.dumps(item).replace("NAME", name)
+                method = "PUT" if path == "config" else "POST"
+                answer = client.request(method, f"/api/v1/{path}", content=content, headers=headers)
+                answers.append(_without(answer, name))
+            assert answers[0] == answers[1]
+            assert answers[0][0] == 422
+    for item in (queue("t5", f"{OWN}/small", 0), document("Cohort", f"{OWN}/small", {"parent": OWN})):
+        assert client.put("/api/v1/config", json=item, headers=headers).status_code == 200
+
+
+def test_a_warning_of_a_plan_names_nobody_who_is_hidden(store: Store):
+    settle(store, document("RoleBinding", "vision-leads", LEADS), hidden=True)
+    client = server(store)
+    stop = {"policy": "Hold", "reason": "vera needs it for team-resnet/training"}
+    admin = bearer(token(store, "platform-admin"))
+    assert client.post("/api/v1/queues/bert/stop", json=stop, headers=admin).status_code == 200
+    headers = bearer(token(store, "queue-admin", OWN))
+    answer = client.post("/api/v1/config/diff", json=queue("bert", OWN, 32), headers=headers)
+    assert "is stopped by hand" in answer.json()["warnings"][0]["message"]
+    assert not re.search(r"\b(vera|training)\b", answer.text)
