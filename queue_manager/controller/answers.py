@@ -81,6 +81,8 @@ class Answers:
             uid = obj["metadata"].get("uid", "")
             known = view.by_uid(resource, uid)
             view.observe(resource, obj)
+            if known is not None:
+                self._picture.readings.follow(known, obj)
             if known is None or differs(obj, known):
                 self._touch(self._picture.owners.root(uid))
 
@@ -95,6 +97,8 @@ class Answers:
     async def refresh(self, row: WorkloadRow, obj: Object) -> bool:
         """Before a start: whether the object still asks for what was admitted (by Trainer's snapshot, if any)."""
         view, kind = self._picture.view, self.kind_of(row)
+        if self._picture.readings.has_its_pods(row, obj):
+            return True
         if kind.resource == TRAIN_JOBS:
             await view.read_snapshot(obj, ask_again=True)
         try:

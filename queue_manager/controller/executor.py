@@ -64,6 +64,7 @@ class Executors:
         self._random = random
         self._pending: dict[str, _Pending] = {}
         self._stopped: dict[str, float] = {}
+        self._made: dict[str, Object] = {}
         self._slots = asyncio.Semaphore(PARALLEL_WRITES)
         self._writes = asyncio.Semaphore(PARALLEL_WRITES)
         self._tasks = Tasks()
@@ -152,6 +153,7 @@ class Executors:
                     break
         finally:
             pending.running = False
+            self._made.pop(uid, None)
             if not pending.outbox:
                 self._pending.pop(uid, None)
                 if pending.asked:
@@ -177,7 +179,7 @@ class Executors:
             if row.state is State.STARTING and uid in self._stopped:
                 await self._settle_down(uid)
                 continue
-            if row.state is State.STARTING and not await self._brain.refresh(row, obj):
+            if row.state is State.STARTING and not await self._asks_the_same(row, obj):
                 return True
             try:
                 step = self._next_step(row, obj, refused)
@@ -202,6 +204,11 @@ class Executors:
                     if refused and obj is None:
                         return True
         raise ApiError(0, "NoProgress", f"no end after {MOST_STEPS} steps; last refusal: {refused or 'none'}")
+
+    async def _asks_the_same(self, row: WorkloadRow, obj: Object) -> bool:
+        """As `Brain.refresh`. What a write of ours, which holds for one version only, has made of an object that was
+        looked at is the same in that."""
+        return obj is self._made.get(row.uid) or await self._brain.refresh(row, obj)
 
     def _give_up(self, row: WorkloadRow, problem: Unresolvable) -> bool:
         """No write of ours helps: a start is handed back, a stop is tried again after a pause. Raises ApiError."""
@@ -259,6 +266,7 @@ class Executors:
             if write.resource == kind.resource and write.name == row.name:
                 if row.state is not State.DRAINING and kind.is_suspended(result) and not kind.is_suspended(obj):
                     self._stopped[row.uid] = self._clock.monotonic()
+                self._made[row.uid] = result
                 return result, refused
         return obj, refused
 

@@ -109,6 +109,10 @@ class Inbox:
         """A watch event, as reflectors hand it over."""
         obj = new or old
         assert obj is not None
+        if resource != PODS and resource not in WITH_ECHOES:
+            self._picture.readings.others_changed()
+        elif resource in CHILDREN and new and old:
+            self._picture.readings.follow(old, new)
         if resource == PODS:
             self.pod_event(obj, deleted=kind is EventType.DELETED)
             if not (

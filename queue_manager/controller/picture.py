@@ -15,6 +15,7 @@ from queue_manager.controller.kubernetes_groups import KubernetesGroups
 from queue_manager.controller.owners import Owners
 from queue_manager.controller.plain_groups import PlainGroups
 from queue_manager.controller.pod_table import Pod, PodTable
+from queue_manager.controller.readings import Readings
 from queue_manager.controller.rows import Rows
 from queue_manager.controller.sites import Sites
 from queue_manager.controller.view import ClusterView
@@ -50,6 +51,7 @@ class Picture:
         self.not_ready: set[str] = set()
         self.unplaced: set[str] = set()
         self.sites = Sites(lambda name: view.get(NODES, "", name))
+        self.readings = Readings()
         self.plain = PlainGroups(view, lambda uid: view.by_uid(PODS, uid), self.rows, self.answers_for)
         view.add(self.plain.collections())
         self.kubernetes_groups = KubernetesGroups(view, self.owners)
@@ -255,6 +257,7 @@ class Picture:
         row = self.rows.forget(uid)
         if row is not None:
             self.view.drop_snapshot(row.namespace, row.name)
+        self.readings.forget(uid)
         self.pods.charge(uid, False)
         self.owners.forget(uid)
         self.drained.discard(uid)

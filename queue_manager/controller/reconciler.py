@@ -314,6 +314,7 @@ class Reconciler:
         row = reading.row
         if ended is not None:
             row = replace(row, version=ended.version, attempt=ended.attempt)
+        self._note_reading(row, obj, kind)
         if self.adopting and self._picture.compiled.settings.adopt and not kind.is_suspended(obj):
             if not self._picture.compiled.configuration.queues:
                 return None  # nobody has said yet what queues there are: what runs is left alone
@@ -326,6 +327,9 @@ class Reconciler:
         if self._can_be_stopped(obj, kind):
             outbox.append(sync(row))
         return Change(row=row, outbox=tuple(outbox), request_changed=True, explanation=self._first_explanation(row))
+
+    def _note_reading(self, row: WorkloadRow, obj: Object, kind: Kind) -> None:
+        self._picture.readings.note(row, obj, kind.resource, self._picture.compiled.configuration.revision)
 
     def _of_priority(self, row: WorkloadRow, reading: Reading) -> list[OutboxEntry]:
         lowest = self._picture.rows.lowest_pod_priority(row.uid)
@@ -350,8 +354,14 @@ class Reconciler:
 
     def _reread(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
         """A waiting job's label, spec, runtime or the configuration changed: ask anew for what it wants."""
+        revision = self._picture.compiled.configuration.revision
+        if self._picture.readings.is_current(row, obj, revision):
+            if self._can_be_stopped(obj, kind):
+                self._executors.submit(sync(row))
+            return None
         reading = self._picture.intake.read_all(as_labelled(row, obj, kind), kind, row.inputs)
         fresh = merged(row, reading.row)
+        self._note_reading(fresh or row, obj, kind)
         if fresh is None:
             if row.state is State.WAITING and row.queue:
                 self._picture.engine.upsert_workload(

@@ -47,8 +47,9 @@ from queue_manager.store.times import to_microseconds
 
 log = structlog.get_logger(__name__)
 
-BATCH = 0.005
-"""Seconds in which events are gathered into one decision."""
+BATCH, MOST_BATCH = 0.005, 0.05
+"""Seconds in which events are gathered into one decision: as long as the last one took, within these bounds. Where
+there is much to do, fewer commits have more in them."""
 
 
 class Term:
@@ -264,7 +265,7 @@ class Term:
             finally:
                 waiter.cancel()
                 timer.cancel()
-        await self._clock.sleep(BATCH)
+        await self._clock.sleep(min(MOST_BATCH, max(BATCH, self.counters.last_seconds)))
 
     def _until_something_is_due(self) -> float:
         """Seconds until a workload's backoff ends, or something is to be looked at again; a minute at most."""
