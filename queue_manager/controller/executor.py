@@ -207,8 +207,9 @@ class Executors:
 
     async def _asks_the_same(self, row: WorkloadRow, obj: Object) -> bool:
         """As `Brain.refresh`. What a write of ours, which holds for one version only, has made of an object that was
-        looked at is the same in that."""
-        return obj is self._made.get(row.uid) or await self._brain.refresh(row, obj)
+        looked at is the same in that, as long as nobody changes its spec."""
+        made = (self._made.get(row.uid) or {}).get("metadata", {}).get("generation")
+        return (made is not None and made == obj["metadata"].get("generation")) or await self._brain.refresh(row, obj)
 
     def _give_up(self, row: WorkloadRow, problem: Unresolvable) -> bool:
         """No write of ours helps: a start is handed back, a stop is tried again after a pause. Raises ApiError."""

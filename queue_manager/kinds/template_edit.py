@@ -42,7 +42,7 @@ def place(template: View, placement: PodPlacement, *, as_affinity: bool = False)
 
     With `as_affinity` the node selector becomes a required node affinity. Raises Unresolvable on a conflict.
     """
-    placed = copy.deepcopy(dict(template.mapping()))
+    placed = dict(template.mapping())  # what is changed below is made anew
     record: Record = {}
     wishes = {
         "labels": placement.labels,
@@ -75,7 +75,7 @@ def place(template: View, placement: PodPlacement, *, as_affinity: bool = False)
 
 def restore(template: View, record: Record) -> dict[str, Any]:
     """A copy of the pod template without what the record says is ours."""
-    restored = copy.deepcopy(dict(template.mapping()))
+    restored = {part: dict(value) if isinstance(value, dict) else value for part, value in template.mapping().items()}
     for parent, name in MAPS:
         values = dict((restored.get(parent) or {}).get(name) or {})
         for key, before in (record.get(name) or {}).items():
