@@ -209,6 +209,8 @@ EXAMPLES: Mapping[str, Any] = {
     "Page_RevisionEntry_": {"items": [_REVISION], "next": "8"},
     "Document": examples.OBJECTS["Queue"],
     "StopRequest": {"policy": "Hold", "reason": "storage is being moved"},
+    "StopQuestion": {"policy": "HoldAndDrain"},
+    "Plan": examples.PLAN,
     "Stop": _STOP,
     "Page_Stop_": {"items": [_STOP], "next": None},
 }

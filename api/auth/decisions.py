@@ -71,6 +71,17 @@ def _of_objects() -> Iterator[tuple[Route, Need]]:
             yield (method, one), Need(Where.CHANGE, Role.QUEUE_ADMIN, kind)
 
 
+def _of_stops() -> Iterator[tuple[Route, Need]]:
+    for path, need in (
+        ("queues/{name:path}", Need(Where.QUEUE, Role.OPERATOR)),
+        ("cohorts/{name:path}", Need(Where.COHORT, Role.OPERATOR)),
+        ("local-queues/{namespace}/{name}", Need(Where.OBJECT, Role.OPERATOR, "LocalQueue")),
+        ("flavors/{name:path}", Need(Where.WHOLE, Role.OPERATOR)),
+    ):
+        yield ("POST", f"/api/v1/{path}/stop"), need
+        yield ("POST", f"/api/v1/{path}/stop/plan"), need
+
+
 DECISIONS: Mapping[Route, Need] = {
     ("GET", "/healthz"): OPEN,
     ("GET", "/readyz"): OPEN,
@@ -116,10 +127,7 @@ DECISIONS: Mapping[Route, Need] = {
     ("POST", f"{_WORKLOAD}/hold"): ACT_ON_WORKLOAD,
     ("POST", f"{_WORKLOAD}/release"): ACT_ON_WORKLOAD,
     ("GET", "/api/v1/stops"): READ,
-    ("POST", "/api/v1/queues/{name:path}/stop"): Need(Where.QUEUE, Role.OPERATOR),
-    ("POST", "/api/v1/cohorts/{name:path}/stop"): Need(Where.COHORT, Role.OPERATOR),
-    ("POST", "/api/v1/local-queues/{namespace}/{name}/stop"): Need(Where.OBJECT, Role.OPERATOR, "LocalQueue"),
-    ("POST", "/api/v1/flavors/{name:path}/stop"): Need(Where.WHOLE, Role.OPERATOR),
+    **dict(_of_stops()),
     ("POST", f"{_WORKLOAD}/move"): ACT_ON_WORKLOAD,
     ("POST", f"{_WORKLOAD}/reprioritise"): ACT_ON_WORKLOAD,
     ("POST", f"{_WORKLOAD}/evict"): ACT_ON_WORKLOAD,

@@ -6,11 +6,12 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
+from ..configuration.schemas import Plan
 from ..context import Ctx
 from ..fields import Fields, page_of, select
 from ..paging import Cursor, Limit, Page
 from . import service
-from .schemas import Stop, StopRequest
+from .schemas import Stop, StopQuestion, StopRequest
 
 router = APIRouter(tags=["stops"])
 
@@ -47,3 +48,27 @@ def stop_flavor(context: Ctx, name: str, request: StopRequest) -> Stop:
 def stop_local_queue(context: Ctx, namespace: str, name: str, request: StopRequest) -> Stop:
     """Stops what one namespace has in a queue, or ends that."""
     return service.stop(context, "LocalQueue", namespace, name, request)
+
+
+@router.post("/queues/{name:path}/stop/plan", responses=NOT_FOUND)
+async def plan_stop_of_queue(context: Ctx, name: str, question: StopQuestion) -> Plan:
+    """Whom it would hurt or help at this moment to stop a queue, or to end that. Changes nothing."""
+    return await service.plan(context, "Queue", "", name, question.policy)
+
+
+@router.post("/cohorts/{name:path}/stop/plan", responses=NOT_FOUND)
+async def plan_stop_of_cohort(context: Ctx, name: str, question: StopQuestion) -> Plan:
+    """The same for every queue below a cohort."""
+    return await service.plan(context, "Cohort", "", name, question.policy)
+
+
+@router.post("/flavors/{name:path}/stop/plan", responses=NOT_FOUND)
+async def plan_stop_of_flavor(context: Ctx, name: str, question: StopQuestion) -> Plan:
+    """The same for a flavor."""
+    return await service.plan(context, "Flavor", "", name, question.policy)
+
+
+@router.post("/local-queues/{namespace}/{name}/stop/plan", responses=NOT_FOUND)
+async def plan_stop_of_local_queue(context: Ctx, namespace: str, name: str, question: StopQuestion) -> Plan:
+    """The same for what one namespace has in a queue."""
+    return await service.plan(context, "LocalQueue", namespace, name, question.policy)

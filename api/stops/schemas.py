@@ -13,12 +13,17 @@ from ..schema import ApiModel, Reason
 Policy = Literal["None", "Hold", "HoldAndDrain"]
 
 
-class StopRequest(ApiModel):
+class StopQuestion(ApiModel):
     """`policy`: Hold admits nothing new, HoldAndDrain also evicts what runs, None ends what was stopped by hand."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
 
     policy: Policy
+
+
+class StopRequest(StopQuestion):
+    """A stop, and why."""
+
     reason: Reason = Field(min_length=1, max_length=2000)
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from queue_manager.config.compiled import Compiled
 from queue_manager.config.human import moment
 from queue_manager.config.problem import nearest_or_list
 from queue_manager.config.stops import Stop
-from queue_manager.engine.configuration import Configuration, StopPolicy
+from queue_manager.engine.configuration import StopPolicy
 from queue_manager.store import records
 
 from ..auth.veil import Veil
-from ..configuration.service import change
+from ..configuration.schemas import Plan
+from ..configuration.service import Proposal, Proposing, change
 from ..context import Context, Loaded
 from ..paging import Page, page_by
+from ..planning import service as planning
 from ..problems import not_found
 from . import schemas
 
@@ -64,6 +67,32 @@ def _veiled(context: Context, found: list[schemas.Stop]) -> list[schemas.Stop]:
     ]
 
 
+async def plan(context: Context, kind: str, namespace: str, name: str, policy: schemas.Policy) -> Plan:
+    """What stopping something would do. What was said of a stop that is there is told by the list of stops alone."""
+    planned = await planning.plan(context, _proposing(context, kind, namespace, name, policy))
+    changes = [
+        each.model_copy(update={"fields": [field for field in each.fields if field.field == "spec.policy"]})
+        for each in planned.changes
+    ]
+    return planned.model_copy(update={"changes": changes})
+
+
+def _proposing(context: Context, kind: str, namespace: str, name: str, policy: schemas.Policy) -> Proposing:
+    """What stopping something would change. 404 where there is no such thing."""
+
+    def proposed(loaded: Loaded) -> Proposal:
+        subject = _subject(loaded, kind, namespace, name)
+        known = next((each for each in loaded.stops if each.subject == subject), None)
+        wanted = replace(
+            known or Stop(kind, subject[2], StopPolicy.NONE, namespace, context.caller.name), policy=StopPolicy(policy)
+        )
+        made = (_row(wanted),) if wanted.policy is not StopPolicy.NONE else ()
+        gone = (wanted.key,) if known is not None and not made else ()
+        return Proposal(loaded, made, gone, loaded.objects)
+
+    return proposed
+
+
 def _row(stop: Stop) -> records.ConfigObject:
     kind, namespace, name = stop.key
     return records.ConfigObject(kind, name, stop.spec(), namespace)
@@ -76,18 +105,19 @@ def _subject(loaded: Loaded, kind: str, namespace: str, name: str) -> tuple[str,
         node = compiled.tree.find(kind, name)
         name = node.name if node is not None else name
     subject = (kind, namespace, name)
-    if _effective(compiled.configuration, subject) is None and not any(s.subject == subject for s in loaded.stops):
+    if _effective(compiled, subject) is None and not any(s.subject == subject for s in loaded.stops):
         known = [item.name for item in loaded.objects if item.kind == kind and item.metadata.namespace == namespace]
         where = f"{namespace}/{name}" if namespace else name
         raise not_found(kind, where, nearest_or_list(name, known, kind))
     return subject
 
 
-def _effective(configuration: Configuration, subject: tuple[str, str, str]) -> tuple[StopPolicy, str] | None:
+def _effective(compiled: Compiled, subject: tuple[str, str, str]) -> tuple[StopPolicy, str] | None:
     """The policy that counts and words on who wants it; None where there is no such thing."""
     kind, namespace, name = subject
+    configuration = compiled.configuration
     if kind == "Cohort":
-        return (StopPolicy.NONE, "") if name in configuration.cohorts else None
+        return compiled.stopped_cohorts.get(name, (StopPolicy.NONE, "")) if name in configuration.cohorts else None
     found: Any = {
         "Queue": configuration.queues.get(name),
         "Flavor": configuration.flavors.get(name),
@@ -98,13 +128,11 @@ def _effective(configuration: Configuration, subject: tuple[str, str, str]) -> t
 
 def _shown(loaded: Loaded, subject: tuple[str, str, str], known: Stop | None) -> schemas.Stop:
     kind, namespace, name = subject
-    found = _effective(loaded.compiled.configuration, subject)
+    found = _effective(loaded.compiled, subject)
     policy = known.policy if known is not None else StopPolicy.NONE
     effective, words = found or (StopPolicy.NONE, "")
     message = "" if found is not None else "there is no such thing any more"
-    if kind == "Cohort":
-        effective = policy
-    elif effective is not StopPolicy.NONE and (known is None or words != known.words):
+    if effective is not StopPolicy.NONE and (known is None or words != known.words):
         message = f"it is stopped ({effective.value}) {words or 'by its configuration'}"
     return schemas.Stop.model_validate(
         {

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from queue_manager.config.compiled import Compiled
 from queue_manager.config.tree import MAX_LEVELS, Node
+from queue_manager.engine.configuration import StopPolicy
 from queue_manager.store.records import LedgerState
 from queue_manager.store.store import Store
 
@@ -17,6 +18,7 @@ from ..problems import not_found
 from .flows import Flow, Flows, QueueUse, compute_flows
 from .schemas import CellUsage, NodeUsage, TreeNode, TreeUsage
 
+NO_STOP = (StopPolicy.NONE, "")
 Counts = Mapping[tuple[str, str], Mapping[str, int]]
 
 
@@ -139,6 +141,9 @@ def _node(node: Node, compiled: Compiled, flows: Flows, counts: Counts) -> NodeU
     configuration = compiled.configuration
     queue = configuration.queues.get(node.name) if node.kind == "Queue" else None
     cohort = configuration.cohorts.get(node.name) if node.kind == "Cohort" else None
+    policy, stopped = (queue.stop_policy, queue.stopped) if queue else NO_STOP
+    if cohort:
+        policy, stopped = compiled.stopped_cohorts.get(node.name, NO_STOP)
     weight = (queue or cohort).weight_milli if queue or cohort else 1000  # type: ignore[union-attr]
     return NodeUsage.model_construct(
         kind=node.kind,
@@ -146,8 +151,8 @@ def _node(node: Node, compiled: Compiled, flows: Flows, counts: Counts) -> NodeU
         path=node.path,
         parent=node.parent,
         weight=weight / 1000,
-        stop_policy=queue.stop_policy.value if queue else "None",
-        stopped=queue.stopped if queue else "",
+        stop_policy=policy.value,
+        stopped=stopped,
         inactive=queue.inactive if queue else "",
         configured=bool(queue or cohort),
         workloads=dict(sorted(counts.get((node.kind, node.name), {}).items())),

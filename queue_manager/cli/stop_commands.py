@@ -10,7 +10,7 @@ import typer
 from queue_manager.cli import complete
 from queue_manager.cli.commanding import command
 from queue_manager.cli.output import Format
-from queue_manager.cli.parameters import Output, Why
+from queue_manager.cli.parameters import Output
 
 if TYPE_CHECKING:
     from queue_manager.cli.client import Client
@@ -34,6 +34,12 @@ class What(StrEnum):
 
 
 LetFinish = Annotated[bool, typer.Option("--let-finish", help="What runs there runs on; nothing new is admitted.")]
+Reason = Annotated[
+    str, typer.Option(help="Why; needed unless it is only planned. The audit log keeps it.", show_default=False)
+]
+Planned = Annotated[
+    bool, typer.Option("--plan", help="Only tell which jobs would be evicted, kept waiting or started now.")
+]
 Undo = Annotated[bool, typer.Option("--undo", help="End it: everything is admitted again.")]
 
 
@@ -60,14 +66,13 @@ def stop(
     policy: Annotated[
         Policy, typer.Option(help="Hold admits nothing new, HoldAndDrain evicts what runs, too; None ends it.")
     ],
-    reason: Why,
+    reason: Reason = "",
     kind: Annotated[What, typer.Option(help="What it is.")] = What.QUEUE,
+    planned: Planned = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Stop a queue, cohort, local queue or flavor. Applying a file does not undo it."""
-    from queue_manager.cli.stops import set_stop
-
-    set_stop(client, kind.value, name, policy.value, reason, output)
+    _stop(client, kind.value, name, policy.value, reason, planned, output)
 
 
 def stops(client: Client, output: Output = Format.TABLE) -> None:
@@ -82,32 +87,41 @@ def drain_queue(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A queue by name or path.", autocompletion=complete.queues)
     ],
-    reason: Why,
+    reason: Reason = "",
     let_finish: LetFinish = False,
     undo: Undo = False,
+    planned: Planned = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Evict what runs in a queue and admit nothing new, until that is undone."""
-    from queue_manager.cli.stops import set_stop
-
-    set_stop(client, "queue", name, _policy(let_finish, undo), reason, output)
+    _stop(client, "queue", name, _policy(let_finish, undo), reason, planned, output)
 
 
 def drain_flavor(
     client: Client,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A flavor.")],
-    reason: Why,
+    reason: Reason = "",
     let_finish: LetFinish = False,
     undo: Undo = False,
+    planned: Planned = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Evict what runs on a flavor and give it to nobody, until that is undone."""
-    from queue_manager.cli.stops import set_stop
-
-    set_stop(client, "flavor", name, _policy(let_finish, undo), reason, output)
+    _stop(client, "flavor", name, _policy(let_finish, undo), reason, planned, output)
 
 
 def _policy(let_finish: bool, undo: bool) -> str:
     if let_finish and undo:
         raise typer.BadParameter("give one of both", param_hint="--let-finish, --undo")
     return (Policy.NONE if undo else Policy.HOLD if let_finish else Policy.HOLD_AND_DRAIN).value
+
+
+def _stop(client: Client, what: str, name: str, policy: str, reason: str, planned: bool, form: Format) -> None:
+    from queue_manager.cli.stops import plan_stop, set_stop
+
+    if planned:
+        plan_stop(client, what, name, policy, form)
+    elif reason:
+        set_stop(client, what, name, policy, reason, form)
+    else:
+        raise typer.BadParameter("say why, or give --plan to see what it would do", param_hint="--reason")

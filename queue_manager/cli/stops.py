@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from queue_manager.cli.changes import names_of, show_changes, show_effects
 from queue_manager.cli.client import Client
 from queue_manager.cli.errors import CommandError
 from queue_manager.cli.output import Format, print_data, print_table
@@ -11,13 +12,29 @@ from queue_manager.client.types import Stop
 from queue_manager.config.human import clean
 
 
+def plan_stop(client: Client, what: str, name: str, policy: str, form: Format) -> None:
+    """Who would feel it."""
+    namespace, local = _local(name) if what == "local-queue" else ("", name)
+    answer = client.plan_stop(what, local, policy, namespace=namespace)
+    if form is not Format.TABLE:
+        print_data(answer, form, names_of(answer))
+        return
+    show_changes(answer)
+    if answer["changes"]:
+        show_effects(answer)
+
+
+def _local(name: str) -> tuple[str, str]:
+    namespace, slash, local = name.partition("/")
+    if not (namespace and slash and local) or "/" in local:
+        raise CommandError(f"{name!r} is not the name of a local queue", "write it like namespace/name")
+    return namespace, local
+
+
 def set_stop(client: Client, what: str, name: str, policy: str, reason: str, form: Format) -> None:
     """Stops something, or ends that, and says what counts now."""
     if what == "local-queue":
-        namespace, slash, local = name.partition("/")
-        if not (namespace and slash and local) or "/" in local:
-            raise CommandError(f"{name!r} is not the name of a local queue", "write it like namespace/name")
-        found = client.stop_local_queue(namespace, local, policy, reason=reason)
+        found = client.stop_local_queue(*_local(name), policy, reason=reason)
     elif what == "cohort":
         found = client.stop_cohort(name, policy, reason=reason)
     elif what == "flavor":

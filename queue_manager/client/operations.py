@@ -188,6 +188,13 @@ def stop_flavor(name: str, policy: str, *, reason: str) -> Call[types.Stop]:
     return act(f"{V1}/flavors/{_steps(name)}/stop", {"policy": policy, "reason": reason}, NO_QUERY)
 
 
+def plan_stop(kind: str, name: str, policy: str, *, namespace: str = "") -> Call[types.Plan]:
+    """Whom it would hurt or help to stop a `queue`, `cohort` or `flavor`, or a `local-queue` of a namespace."""
+    place = {"queue": "queues", "cohort": "cohorts", "flavor": "flavors", "local-queue": "local-queues"}[kind]
+    path = f"{_step(namespace)}/{_step(name)}" if namespace else _steps(name)
+    return send("POST", f"{V1}/{place}/{path}/stop/plan", {"policy": policy}, repeatable=True)
+
+
 # ---- usage
 
 
@@ -406,6 +413,7 @@ class Operations:
     stop_cohort = Operation(stop_cohort)
     stop_local_queue = Operation(stop_local_queue)
     stop_flavor = Operation(stop_flavor)
+    plan_stop = Operation(plan_stop)
     tree = Operation(tree)
     queue_usage = Operation(queue_usage)
     cohort_usage = Operation(cohort_usage)

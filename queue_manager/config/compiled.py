@@ -12,7 +12,7 @@ from queue_manager.config.fields import amount, factor, weight_milli
 from queue_manager.config.parse import ParseResult, parse_objects
 from queue_manager.config.problem import Problem
 from queue_manager.config.stops import KIND as STOP
-from queue_manager.config.stops import Stop, stops_of, with_stops
+from queue_manager.config.stops import Stop, Verdict, stopped_cohorts, stops_of, with_stops
 from queue_manager.config.tree import Tree, build_tree
 from queue_manager.engine import configuration as engine
 from queue_manager.engine.resources import ResourceRules, Transformation
@@ -70,13 +70,15 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A configuration ready for use; without arguments an empty one. `tree` has the paths of all nodes."""
+    """A configuration ready for use; without arguments an empty one. `tree` has the paths of all nodes;
+    `stopped_cohorts` is what counts for those that are stopped by hand: the engine knows of their queues alone."""
 
     configuration: engine.Configuration = field(default_factory=engine.Configuration)
     priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)
     settings: Settings = Settings()
     tree: Tree = field(default_factory=lambda: build_tree(()), compare=False)
     problems: tuple[Problem, ...] = field(default=(), compare=False)
+    stopped_cohorts: Mapping[str, Verdict] = field(default_factory=dict)
 
 
 class Stored(Protocol):
@@ -181,6 +183,7 @@ def to_engine(objects: Sequence[models.ConfigObject], revision: int = 0, stops: 
         {c.name: c for c in map(_priority_class, _of(models.PriorityClass, by_kind))},
         _settings(spec),
         tree,
+        stopped_cohorts=stopped_cohorts(configuration, stops),
     )
 
 

@@ -116,7 +116,25 @@ def _of_queue(
 ) -> Iterator[Verdict]:
     """Its own stop, then those of the cohorts above it."""
     yield from _of(by_subject.get(("Queue", "", queue.name)))
-    cohort, seen = queue.cohort, set[str]()
+    yield from _above(queue.cohort, configuration, by_subject)
+
+
+def stopped_cohorts(configuration: Configuration, stops: Iterable[Stop]) -> dict[str, Verdict]:
+    """What counts for each cohort that is stopped by hand, or lies below one that is: the strictest policy."""
+    by_subject = {stop.subject: stop for stop in stops if stop.kind == "Cohort"}
+    found: dict[str, Verdict] = {}
+    for cohort in configuration.cohorts.values() if by_subject else ():
+        own = _of(by_subject.get(("Cohort", "", cohort.name)))
+        if verdicts := [*own, *_above(cohort.parent, configuration, by_subject)]:
+            found[cohort.name] = _strictest(verdicts)
+    return found
+
+
+def _above(
+    cohort: str, configuration: Configuration, by_subject: Mapping[tuple[str, str, str], Stop]
+) -> Iterator[Verdict]:
+    """Those of a cohort and of the ones above it."""
+    seen: set[str] = set()
     while cohort and cohort not in seen:
         seen.add(cohort)
         stop = by_subject.get(("Cohort", "", cohort))
@@ -130,7 +148,12 @@ def _stricter(item: Stoppable, verdicts: list[Verdict]) -> Stoppable:
     """The item under the strictest of its own policy and these; of equal ones the first that says who wants it."""
     if not verdicts:
         return item
-    policy, words = max(verdicts, key=lambda verdict: STRICTNESS.index(verdict[0]))
+    policy, words = _strictest(verdicts)
     if STRICTNESS.index(policy) < STRICTNESS.index(item.stop_policy):
         return item
     return replace(item, stop_policy=policy, stopped=words)
+
+
+def _strictest(verdicts: Iterable[Verdict]) -> Verdict:
+    """The first of the strictest."""
+    return max(verdicts, key=lambda verdict: STRICTNESS.index(verdict[0]))

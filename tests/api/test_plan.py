@@ -22,6 +22,7 @@ from tests.store.builders import NOW, lead
 CONFIG = "/api/v1/config"
 UNKNOWN_CLASS = {"state": State.HELD, "reason": "UnknownPriorityClass"}
 EFFECTS = ("overQuota", "preemptible", "wouldStop", "wouldStart", "neverStart")
+TOUCHED = ("wouldStop", "wouldStart", "neverStart")
 
 
 def plan(client: TestClient, *documents: dict[str, Any], **query: Any) -> dict[str, Any]:
@@ -103,6 +104,48 @@ def test_a_stop_that_drains_stops_what_runs(live: TestClient):
     assert effects(plan(live, queue("nlp", "research", 64, stopPolicy="HoldAndDrain"))) == {
         "wouldStop": ["team-nlp/old", "team-nlp/young"]
     }
+
+
+HURT = ["team-nlp/old", "team-nlp/young"]
+
+
+@pytest.mark.parametrize(
+    ("path", "policy", "hurt"),
+    [
+        ("queues/nlp", "Hold", {"neverStart": ["team-nlp/next"]}),
+        ("queues/nlp", "HoldAndDrain", {"wouldStop": HURT, "neverStart": ["team-nlp/next"]}),
+        ("queues/company/research/nlp", "HoldAndDrain", {"wouldStop": HURT, "neverStart": ["team-nlp/next"]}),
+        ("cohorts/research", "HoldAndDrain", {"wouldStop": HURT, "neverStart": ["team-nlp/next"]}),
+        ("flavors/h100", "HoldAndDrain", {"wouldStop": HURT, "neverStart": ["team-nlp/next"]}),
+        ("local-queues/team-nlp/default", "HoldAndDrain", {"wouldStop": HURT, "neverStart": ["team-nlp/next"]}),
+        ("queues/vision", "HoldAndDrain", {}),
+        ("queues/nlp", "None", {}),
+    ],
+)
+def test_a_stop_is_planned_before_it_is_set(
+    live: TestClient, store: Store, path: str, policy: str, hurt: dict[str, list[str]]
+):
+    commit(store, Change(row=job("next", "nlp", 2, age=5, topology=None)))
+    revision = store.current_revision()
+    planned = live.post(f"/api/v1/{path}/stop/plan", json={"policy": policy})
+    assert planned.status_code == 200, planned.text
+    assert {name: planned.json()[name] for name in TOUCHED if planned.json()[name]} == hurt
+    assert len(planned.json()["changes"]) == (policy != "None")
+    assert live.post(f"/api/v1/{path}/stop/plan", json={"policy": policy}).json() == planned.json()
+    assert store.current_revision() == revision
+    assert live.get("/api/v1/stops").json()["items"] == []
+
+
+def test_the_end_of_a_stop_is_planned_too(live: TestClient, store: Store):
+    commit(store, Change(row=job("next", "vision", 2, age=5, topology=None)))
+    assert live.post("/api/v1/queues/vision/stop", json={"policy": "Hold", "reason": "cables"}).status_code == 200
+    planned = live.post("/api/v1/queues/vision/stop/plan", json={"policy": "None"}).json()
+    assert effects(planned) == {"wouldStart": ["team-vision/next"]}
+    [change] = planned["changes"]
+    assert (change["action"], change["kind"], change["name"]) == ("deleted", "Stop", "Queue/vision")
+    # By whom and why is told by the list of stops, to those who may see it.
+    assert change["fields"] == [{"field": "spec.policy", "before": "Hold", "after": None}]
+    assert live.post("/api/v1/queues/nobody/stop/plan", json={"policy": "Hold"}).status_code == 404
 
 
 def test_jobs_of_a_local_queue_that_points_elsewhere(live: TestClient, store: Store):

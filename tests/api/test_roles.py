@@ -58,6 +58,8 @@ def body(method: str, path: str, place: str) -> dict[str, Any]:
         return {"json": {"name": "made", "scopes": [{"role": "viewer", "node": here["cohort"]}]}}
     if path.endswith("/stop"):
         return {"json": {"reason": "because", "policy": "Hold"}}
+    if path.endswith("/stop/plan"):
+        return {"json": {"policy": "Hold"}}
     if path.endswith("/checks/{check}"):
         return {"json": {"state": "Ready"}}
     if path == "/api/v1/config" or path.startswith("/api/v1/config/"):

@@ -54,6 +54,24 @@ def test_tree(company: TestClient):
     assert {child["name"]: gpu(child)["lent"] for child in research["children"]} == {"nlp": 0, "vision": 16}
 
 
+def test_the_tree_tells_which_cohorts_are_stopped_by_hand(company: TestClient):
+    stop = {"policy": "Hold", "reason": "audit"}
+    company.post("/api/v1/cohorts/research/stop", json=stop)
+    company.post("/api/v1/cohorts/company/stop", json={**stop, "policy": "HoldAndDrain"})
+    [root] = company.get("/api/v1/tree").json()["items"]
+    found = {each["name"]: (each["stopPolicy"], each["stopped"]) for each in (root, root["children"][1])}
+    by = f"by local since {NOW:%Y-%m-%dT%H:%M:%SZ}: audit"
+    # What counts for research is the stricter stop, of the cohort above it.
+    assert found == {"company": ("HoldAndDrain", by), "research": ("HoldAndDrain", f"with cohort company {by}")}
+    assert company.get("/api/v1/cohorts/research/usage").json()["stopPolicy"] == "HoldAndDrain"
+    company.post("/api/v1/cohorts/company/stop", json={**stop, "policy": "None"})
+    [root] = company.get("/api/v1/tree").json()["items"]
+    assert [(each["stopPolicy"], each["stopped"]) for each in (root, root["children"][1])] == [
+        ("None", ""),
+        ("Hold", by),
+    ]
+
+
 def test_a_deleted_queue_stays_in_the_tree_while_it_is_charged(store: Store, client: TestClient):
     configure(store)
     commit(store, running(job("left", "ranking", 1)))

@@ -60,6 +60,24 @@ def test_they_end_it(company: str, store: Store, begin: tuple[str, ...], end: tu
     assert [revision.reason for revision in store.revisions()][:2] == ["y", "x"]
 
 
+def test_a_stop_is_planned_without_a_reason_and_not_set(company: str, store: Store):
+    revision = store.current_revision()
+    planned = run("drain", "queue", "nlp", "--plan", "--server", company)
+    assert (planned.exit_code, planned.stdout.splitlines()) == (
+        0,
+        [
+            "+ Stop Queue/nlp",
+            *("", "running ones that would be evicted at once: 1", "    team-nlp/big"),
+            *("", "waiting ones that could never start: 2", "    team-nlp/blocked", "    team-nlp/later"),
+        ],
+    )
+    local = run("stop", "team-nlp/default", "--kind", "local-queue", "--policy", "Hold", "--plan", "--server", company)
+    assert (local.exit_code, local.stdout.splitlines()[0]) == (0, "+ Stop team-nlp/LocalQueue/default")
+    nothing = run("drain", "flavor", "h100", "--undo", "--plan", "--server", company)
+    assert nothing.stdout == f"nothing to change at revision {revision}\n"
+    assert store.current_revision() == revision
+
+
 def test_what_its_configuration_stops_is_said(company: str):
     done = run("stop", "ranking", "--policy", "None", "--reason", "x", "--server", company)
     assert done.stdout == "Queue ranking: Hold\n"
