@@ -69,7 +69,7 @@ def _veiled(context: Context, found: list[schemas.Stop]) -> list[schemas.Stop]:
 
 async def plan(context: Context, kind: str, namespace: str, name: str, policy: schemas.Policy) -> Plan:
     """What stopping something would do. What was said of a stop that is there is told by the list of stops alone."""
-    planned = await planning.plan(context, _proposing(context, kind, namespace, name, policy))
+    planned = await planning.plan(context, _proposing(kind, namespace, name, policy))
     changes = [
         each.model_copy(update={"fields": [field for field in each.fields if field.field == "spec.policy"]})
         for each in planned.changes
@@ -77,10 +77,10 @@ async def plan(context: Context, kind: str, namespace: str, name: str, policy: s
     return planned.model_copy(update={"changes": changes})
 
 
-def _proposing(context: Context, kind: str, namespace: str, name: str, policy: schemas.Policy) -> Proposing:
+def _proposing(kind: str, namespace: str, name: str, policy: schemas.Policy) -> Proposing:
     """What stopping something would change. 404 where there is no such thing."""
 
-    def proposed(loaded: Loaded) -> Proposal:
+    def proposed(context: Context, loaded: Loaded) -> Proposal:
         subject = _subject(loaded, kind, namespace, name)
         known = next((each for each in loaded.stops if each.subject == subject), None)
         wanted = replace(
