@@ -36,6 +36,7 @@ from .security import Guard, require_loopback
 from .stops.router import router as stops
 from .tokens.router import router as tokens
 from .usage.router import router as usage
+from .workloads.router import lists
 from .workloads.router import router as workloads
 
 __all__ = ["create_app", "require_loopback"]
@@ -96,8 +97,8 @@ def create_app(
     app.add_middleware(RateLimit, limits=context.limits)
     app.add_middleware(RequestIds)
     v1 = APIRouter(prefix="/api/v1")
-    # Usage first: its paths end in a word behind names that may contain slashes.
-    for router in (usage, stops, configuration, workloads, events, tokens, audit):
+    # Usage before others: its paths end in a word behind names that may contain slashes.
+    for router in (lists, usage, stops, configuration, workloads, events, tokens, audit):
         v1.include_router(router)
     app.include_router(v1)
     app.include_router(operations)

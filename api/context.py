@@ -184,10 +184,15 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def get_context(request: Request, caller: Caller) -> Context:
+def context_of(request: Request, caller: Identity) -> Context:
     """The application's context, for this caller."""
     context: Context = request.app.state.context
     return context.asked_by(caller)
+
+
+async def get_context(request: Request, caller: Caller) -> Context:
+    """The same as a dependency; what waits for nothing needs no thread."""
+    return context_of(request, caller)
 
 
 Ctx = Annotated[Context, Depends(get_context)]

@@ -23,7 +23,8 @@ from benchmarks.report import Report
 from queue_manager.store import migrate
 from queue_manager.store.database import make_engine
 from queue_manager.store.embedded import EmbeddedPostgres
-from queue_manager.store.listing import make_cursor, page_query
+from queue_manager.store.list_queries import shape_of, statement
+from queue_manager.store.listing import arguments, make_cursor
 from queue_manager.store.records import State, WorkloadFilter
 from queue_manager.store.store import Store
 
@@ -242,9 +243,7 @@ def _plans(store: Store, count: int) -> str:
     parts = [f"{count} workloads in {MONTHS} months\n"]
     with store.engine.connect() as connection:
         for name, (wanted, sort) in PLANNED.items():
-            compiled = page_query(wanted, sort, None, 100).compile(store.engine)
-            plan = connection.exec_driver_sql(
-                f"EXPLAIN (ANALYZE, COSTS OFF, BUFFERS) {compiled.string}", compiled.construct_params()
-            )
+            asked = statement(shape_of(wanted, sort, None, 101, content=not wanted.text))
+            plan = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, COSTS OFF, BUFFERS) {asked}", arguments(wanted, None))
             parts.append(f"== {name}, sort={sort}\n" + "\n".join(row[0] for row in plan))
     return "\n\n".join(parts) + "\n"

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import structlog
 from fastapi import Request
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from queue_manager.config.models import ConfigObject
@@ -26,7 +27,21 @@ OF_NODES = frozenset({"Cohort", "Queue", "LocalQueue", "RoleBinding"})
 """Kinds whose objects belong to a node of the tree."""
 
 
-def authorise(request: Request, context: Ctx) -> None:
+async def authorise(request: Request, context: Ctx) -> None:
+    """`demand` as a dependency of every route."""
+    # Most requests on loopback, and an admin's, need no look at the configuration: so nothing is waited for.
+    if is_admin(context):
+        demand(request, context)
+    else:
+        await run_in_threadpool(demand, request, context)
+
+
+def is_admin(context: Context) -> bool:
+    """Whether the caller may do everything by the proof itself."""
+    return any(grant.role is Role.PLATFORM_ADMIN and not grant.node for grant in context.caller.scopes)
+
+
+def demand(request: Request, context: Context) -> None:
     """401 or 403 unless the caller has what the route needs; 403 where nobody decided what that is."""
     need: Need | None = request.app.state.needs.get((request.method, request.scope["endpoint"]))
     if need is None:
@@ -38,8 +53,7 @@ def authorise(request: Request, context: Ctx) -> None:
         return
     if context.caller.name == NOBODY.name:
         raise _unknown(request)
-    # Most requests on loopback, and an admin's, need no look at the configuration.
-    if any(grant.role is Role.PLATFORM_ADMIN and not grant.node for grant in context.caller.scopes):
+    if is_admin(context):
         return
     access = context.access
     if where is Where.WHOLE:

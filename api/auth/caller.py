@@ -9,10 +9,15 @@ from fastapi import Depends, Request
 from .identity import NOBODY, Identity
 
 
-def get_caller(request: Request) -> Identity:
+def caller_of(request: Request) -> Identity:
     """Who asks."""
     caller: Identity = getattr(request.state, "caller", NOBODY)
     return caller
+
+
+async def get_caller(request: Request) -> Identity:
+    """The same as a dependency; what waits for nothing needs no thread."""
+    return caller_of(request)
 
 
 Caller = Annotated[Identity, Depends(get_caller)]

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from queue_manager.config.tree import Node
 
 from ..problems import ProblemError
-from .caller import get_caller
+from .caller import caller_of
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -26,7 +26,7 @@ def veiled_problem(request: Request, error: ProblemError) -> ProblemError:
     """The problem as its reader may see it."""
     if not error.errors and not _HINT.search(error.detail):
         return error
-    context: Context = request.app.state.context.asked_by(get_caller(request))
+    context: Context = request.app.state.context.asked_by(caller_of(request))
     if context.sees_all:
         return error
     try:

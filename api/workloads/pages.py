@@ -21,6 +21,7 @@ from ..context import Context, Loaded
 from ..fields import Selection, page
 from ..kept import Place
 from ..problems import ProblemError
+from .past import backs_off, to_json
 from .service import Wanted, filter_of, to_schema
 
 SHORTEST = 3
@@ -58,6 +59,14 @@ def _contents(context: Context, keys: Sequence[Key]) -> list[bytes]:
     second = int(now.timestamp())
     found = {key.uid: content for key in keys if (content := context.kept.get(key, loaded.revision, second))}
     missing = [key for key in keys if key.uid not in found]
+    pasts = [past for key in missing if (past := key.past()) is not None]
+    if unread := [key for key in missing if key.finished_at is not None and key.content is None]:
+        pasts += context.store.past_of_keys(unread)
+    for past in pasts:
+        content = to_json(loaded.compiled, past, now)
+        context.kept.put((past.uid, past.version, loaded.revision, second if backs_off(past, now) else 0), content)
+        found[past.uid] = content
+    missing = [key for key in missing if key.uid not in found]
     for row in context.store.workloads_of_keys(missing) if missing else ():
         content = to_schema(loaded.compiled, row, now).model_dump_json(by_alias=True).encode()
         context.kept.put(_place(loaded, row, now, second), content)

@@ -9,10 +9,11 @@ from fastapi import APIRouter, Query, Response
 from queue_manager.store.listing import NEWEST_FIRST, SORTS
 from queue_manager.store.records import State, Wish, WorkloadRow
 
-from ..context import Ctx
+from ..context import Context, Ctx
 from ..fields import Fields, answer, page_of, select
 from ..paging import Cursor, Limit, Page
 from . import actions, pages, service
+from .asked import Asked, quick_route
 from .schemas import (
     ActionRequest,
     Check,
@@ -25,6 +26,14 @@ from .schemas import (
     Workload,
 )
 
+
+def _list(context: Context, asked: Asked) -> Response:
+    wanted, sort, fields, cursor, limit = asked
+    return pages.answer(context, wanted, sort, cursor, limit, select(fields, Workload))
+
+
+lists = APIRouter(prefix="/workloads", tags=["workloads"], route_class=quick_route(_list))
+"""The list by itself: it is asked for more than all else."""
 router = APIRouter(prefix="/workloads", tags=["workloads"])
 
 NOTED: dict[int | str, dict[str, Any]] = {202: {"description": "Noted; the leader has yet to carry it out"}}
@@ -36,7 +45,7 @@ Word = Annotated[str, Query(max_length=600)]
 Kind = Annotated[str, Query(max_length=100, description="When jobs of several kinds have this name")]
 
 
-@router.get("", response_model=Page[Workload])
+@lists.get("", response_model=Page[Workload])
 def list_workloads(
     context: Ctx,
     queue: Annotated[str, Query(max_length=600, description="Name or path of a queue")] = "",
@@ -58,7 +67,7 @@ def list_workloads(
 ) -> Response:
     """Workloads, live and ended ones, the newest first unless `sort` says otherwise; every filter narrows the list."""
     wanted = service.Wanted(queue, cohort, tuple(state), user, kind, namespace, text)
-    return pages.answer(context, wanted, sort, cursor, limit, select(fields, Workload))
+    return _list(context, Asked(wanted, sort, fields, cursor, limit))
 
 
 @router.get("/{namespace}/{name}", response_model=Workload)

@@ -76,7 +76,12 @@ async def serve_http(app: ASGIApp, listening: socket.socket, ending: Callable[[]
     # Addresses in the audit log are the peer's, unless it is a proxy that the admin names.
     proxies = os.environ.get("FORWARDED_ALLOW_IPS", "")
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, timeout_graceful_shutdown=3, proxy_headers=bool(proxies)
+        app,
+        http="httptools",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=3,
+        proxy_headers=bool(proxies),
     )
     server = _Server(config, ending)
     serving = asyncio.create_task(server.serve(sockets=[listening]))

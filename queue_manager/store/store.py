@@ -21,6 +21,7 @@ from queue_manager.store import (
     listing,
     nodes,
     outboxes,
+    past_rows,
     past_usage,
     sums,
     workloads,
@@ -33,6 +34,7 @@ from queue_manager.store.history import Kept
 from queue_manager.store.leases import Lease
 from queue_manager.store.listing import NEWEST_FIRST
 from queue_manager.store.listing import Key as PageKey
+from queue_manager.store.past_rows import PastRow
 from queue_manager.store.records import (
     AdmissionRow,
     Change,
@@ -348,9 +350,15 @@ class Store:
     def page_of_workloads(
         self, filter: WorkloadFilter, sort: str, cursor: str | None, limit: int
     ) -> tuple[list[PageKey], str | None]:
-        """The same page without the workloads themselves: their uids and versions."""
+        """The same page without live workloads themselves: their uids and versions."""
         with self._asking() as connection:
-            return listing.page(connection, filter, sort, cursor, limit)
+            return listing.page(connection, filter, sort, cursor, limit, content=True)
+
+    def past_of_keys(self, keys: Sequence[PageKey]) -> list[PastRow]:
+        """Those of a part of a page that are in the history, as lists show them, in no order."""
+        ended = [(key.uid, key.finished_at) for key in keys if key.finished_at is not None]
+        with self._asking() as connection:
+            return past_rows.of_keys(connection, [uid for uid, _ in ended], [end for _, end in ended])
 
     def workloads_of_keys(self, keys: Sequence[PageKey]) -> list[WorkloadRow]:
         """The workloads of a part of a page, in its order; what is stored no more is left out."""
