@@ -30,9 +30,11 @@ from .dashboard.router import static
 from .events.hub import Hub
 from .events.router import router as events
 from .operations.router import router as operations
+from .planning.elsewhere import PlannerElsewhere
 from .replays import ReplayedError, Replays, once
 from .requests import BodyLimit, RateLimit, RequestIds
 from .security import Guard, require_loopback
+from .shared import Shared
 from .stops.router import router as stops
 from .tokens.router import router as tokens
 from .usage.router import router as usage
@@ -51,6 +53,8 @@ def create_app(
     patience: float = 2.0,
     warm: bool = False,
     authentication: Authentication | None = None,
+    shared: Shared | None = None,
+    planner: PlannerElsewhere | None = None,
 ) -> FastAPI:
     """REST API and web page over a store.
 
@@ -58,10 +62,10 @@ def create_app(
     `warm`: the process of plans starts, and reads the live state, with the server instead of with the first plan.
     `registry` is what /metrics shows, `not_ready` says why the process is not ready yet ("" when it is). Without
     `authentication` API tokens count and none is needed: whoever serves the application calls `require_loopback` with
-    the address first.
+    the address first. `shared` and `planner` are of servers that have several processes.
     """
     authentication = authentication or Authentication(verifiers=[TokenVerifier(store, now)])
-    context = Context(store, now, patience)
+    context = Context(store, now, patience, shared=shared, planner=planner)
     context.authentication = authentication
 
     @contextlib.asynccontextmanager
@@ -94,7 +98,7 @@ def create_app(
     app.add_middleware(Authenticate, authentication=authentication)
     app.add_middleware(BodyLimit)
     app.add_middleware(Guard, hosts=authentication.hosts)
-    app.add_middleware(RateLimit, limits=context.limits)
+    app.add_middleware(RateLimit, limits=context.limits, buckets=shared)
     app.add_middleware(RequestIds)
     v1 = APIRouter(prefix="/api/v1")
     # Usage before others: its paths end in a word behind names that may contain slashes.

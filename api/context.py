@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
@@ -25,8 +26,10 @@ from .auth.caller import Caller
 from .auth.identity import LOCAL, Identity
 from .auth.roles import Grant
 from .kept import Kept
+from .planning.elsewhere import PlannerElsewhere
 from .planning.worker import Planner
 from .problems import not_found
+from .shared import Shared
 
 CALLERS = 256
 """What so many callers may do is kept ready."""
@@ -73,19 +76,28 @@ class _Newest:
 
 class Context:
     """One per application; safe to use from several threads. Who changes the configuration holds `writing`, so that
-    requests to this process wait for each other instead of failing. A request's own, `asked_by` somebody, shares all
+    requests to one server wait for each other instead of failing. A request's own, `asked_by` somebody, shares all
     but `caller`."""
 
     caller: Identity = LOCAL
     authentication = Authentication()
 
-    def __init__(self, store: Store, now: Callable[[], datetime], patience: float = 0.0) -> None:
-        """`patience`: seconds that a request waits for the leader to carry out what it asks for."""
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], datetime],
+        patience: float = 0.0,
+        *,
+        shared: Shared | None = None,
+        planner: Planner | PlannerElsewhere | None = None,
+    ) -> None:
+        """`patience`: seconds that a request waits for the leader to carry out what it asks for. The rest is of servers
+        that have several processes."""
         self.store = store
         self.now = now
         self.patience = patience
-        self.writing = threading.Lock()
-        self.planner = Planner(store.engine)
+        self.writing: AbstractContextManager[object] = shared.writing if shared is not None else threading.Lock()
+        self.planner = planner or Planner(store.engine)
         self._newest = _Newest()
         self.kept = Kept()
         self._pinned: Loaded | None = None

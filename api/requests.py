@@ -17,15 +17,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from queue_manager.config.source import MAX_BYTES
 
+from .buckets import BUCKETS, Buckets
 from .problems import problem_response, request_id
+from .shared import Shared
 
 log = structlog.get_logger(__name__)
 
 HEADER = "X-Request-Id"
 SMALL = 2**20
 """Bytes of a body that is no configuration."""
-BUCKETS = 10_000
-"""Callers that are told apart; of more those that were quiet longest begin anew."""
 _GIVEN = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _FREE = ("/healthz", "/readyz", "/metrics", "/static/")
 _LARGE = re.compile(
@@ -115,37 +115,23 @@ class BodyLimit:
         await self.app(scope, counted, send)
 
 
-class Bucket:
-    """A token bucket: `rate` a second, `burst` after a pause."""
-
-    __slots__ = ("at", "left")
-
-    def __init__(self, burst: float, now: float) -> None:
-        self.left, self.at = burst, now
-
-    def take(self, rate: float, burst: float, now: float) -> float:
-        """0 when there was one to take, else the seconds until there will be."""
-        self.left = min(burst, self.left + (now - self.at) * rate)
-        self.at = now
-        if self.left >= 1:
-            self.left -= 1
-            return 0.0
-        return (1 - self.left) / rate
-
-
 class RateLimit:
     """ASGI middleware: 429 with Retry-After for who sends more requests than the settings allow, counted by token and,
     for who has none, by client address. A token is counted by its address until a request with it was not refused
-    as unknown, so making up tokens helps nobody. Each process counts for itself."""
+    as unknown, so making up tokens helps nobody. Processes of a server that share `buckets` count together."""
 
     def __init__(
-        self, app: ASGIApp, limits: Callable[[], tuple[int, int]], monotonic: Callable[[], float] = time.monotonic
+        self,
+        app: ASGIApp,
+        limits: Callable[[], tuple[int, int]],
+        monotonic: Callable[[], float] = time.monotonic,
+        buckets: Buckets | Shared | None = None,
     ) -> None:
         """`limits` are requests a second and the burst."""
         self.app = app
         self._limits = limits
         self._monotonic = monotonic
-        self._buckets: OrderedDict[bytes, Bucket] = OrderedDict()
+        self._buckets = buckets or Buckets()
         self._known: OrderedDict[bytes, None] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -174,15 +160,7 @@ class RateLimit:
         await self.app(scope, receive, noted)
 
     def _wait(self, who: bytes) -> float:
-        rate, burst = self._limits()
-        now = self._monotonic()
-        bucket = self._buckets.get(who)
-        if bucket is None:
-            bucket = self._buckets[who] = Bucket(burst, now)
-            if len(self._buckets) > BUCKETS:
-                self._buckets.popitem(last=False)
-        self._buckets.move_to_end(who)
-        return bucket.take(rate, burst, now)
+        return self._buckets.take(who, *self._limits(), self._monotonic())
 
 
 def _token(headers: Headers) -> bytes:

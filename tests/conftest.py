@@ -13,6 +13,7 @@ from pathlib import Path
 import hypothesis  # noqa: F401  its plugin imports it in the summary, where CPython 3.11.7 fails at times (recursion depth mismatch of the AST)
 import psycopg
 import pytest
+import structlog
 from sqlalchemy import Engine, make_url
 
 from queue_manager.store import migrate
@@ -23,6 +24,10 @@ from queue_manager.store.store import Store
 
 _TEMPLATE = "template_of_tests"
 _numbers = itertools.count(1)
+
+# Until a test configures the log: tracebacks without the variables of every frame, which take minutes to draw.
+_plain = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+structlog.configure(processors=[*structlog.get_config()["processors"][:-1], _plain])
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -47,7 +47,9 @@ class WorkerLostError(Exception):
     """The process was killed at each try, or the server stops."""
 
 
-class _Task(NamedTuple):
+class Task(NamedTuple):
+    """A plan: objects of a configuration and those that take their place, by whose clock."""
+
     before: Sequence[ConfigObject]
     after: Sequence[ConfigObject]
     revision: int
@@ -70,15 +72,19 @@ class Planner:
         self, before: Sequence[ConfigObject], after: Sequence[ConfigObject], revision: int, now: datetime
     ) -> Effects:
         """What happens to the live state when the objects `after` take the place of those `before` (of `revision`)."""
+        return await asyncio.wrap_future(self.ask(Task(before, after, revision, now)))
+
+    def ask(self, task: Task) -> Future[Effects]:
+        """The same for who does not wait; TooBusyError, WorkerLostError at once."""
         with self._lock:
             if self._closed:
                 raise WorkerLostError
             if self._open >= AT_ONCE:
                 raise TooBusyError
             self._open += 1
-            asked = self._thread.submit(self._ask, _Task(before, after, revision, now))
+            asked = self._thread.submit(self._ask, task)
         asked.add_done_callback(self._answered)  # not before: who gave up still keeps the process busy
-        return await asyncio.wrap_future(asked)
+        return asked
 
     def warm(self) -> None:
         """Has the process read the live state now, not when the first plan is asked for. Does not wait for it."""
@@ -90,7 +96,7 @@ class Planner:
         with self._lock:
             self._open -= 1
 
-    def _ask(self, task: _Task | None) -> Effects:
+    def _ask(self, task: Task | None) -> Effects:
         for _ in range(2):
             worker = self._ready()
             try:
@@ -146,7 +152,7 @@ class _Worker:
     def alive(self) -> bool:
         return self._process.is_alive()
 
-    def ask(self, task: _Task | None) -> Effects | Exception:
+    def ask(self, task: Task | None) -> Effects | Exception:
         """What it answers, nothing without a task: then it reads. Raises EOFError or OSError when it has ended."""
         self.asked += 1
         self._connection.send(task)
@@ -206,7 +212,7 @@ def _tell(connection: Connection, error: Exception) -> None:
         connection.send(RuntimeError(traceback.format_exc()))
 
 
-def _work(copy: LiveCopy, task: _Task | None, apart: Apart) -> Effects:
+def _work(copy: LiveCopy, task: Task | None, apart: Apart) -> Effects:
     """The engine is used up in a copy of this process, which shares all memory that it does not change."""
     if task is None:
         copy.follow(datetime.now(UTC))
@@ -219,7 +225,7 @@ def _work(copy: LiveCopy, task: _Task | None, apart: Apart) -> Effects:
         raise WorkerLostError from None
 
 
-def _put(copy: LiveCopy, task: _Task) -> tuple[Question, Live, Engine, Baseline]:
+def _put(copy: LiveCopy, task: Task) -> tuple[Question, Live, Engine, Baseline]:
     before, after = copy.current(task.revision, task.before), copy.compiled(task.after, task.revision)
     live = copy.look(task.now, after.configuration.history or before.configuration.history)
     question = question_of(before, after, live)
@@ -231,4 +237,4 @@ def work_out(
     store: Store, before: Sequence[ConfigObject], after: Sequence[ConfigObject], revision: int, now: datetime
 ) -> Effects:
     """Reads the live state and plays both configurations on it, here."""
-    return effects_of(*_put(LiveCopy(store), _Task(before, after, revision, now)))
+    return effects_of(*_put(LiveCopy(store), Task(before, after, revision, now)))

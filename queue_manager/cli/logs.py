@@ -18,7 +18,8 @@ def configure_logs(file: Path | None = None) -> None:
         stream = file.open("a", encoding="utf-8", buffering=1)
     on_terminal = stream.isatty()
     renderer = (
-        structlog.dev.ConsoleRenderer(colors=True)
+        # Frames with all their variables take minutes to draw.
+        structlog.dev.ConsoleRenderer(colors=True, exception_formatter=structlog.dev.plain_traceback)
         if on_terminal
         else structlog.processors.JSONRenderer(sort_keys=False)
     )

@@ -129,6 +129,15 @@ def api(
     kubernetes_auth: KubernetesAuth = False,
     kubernetes_audience: KubernetesAudience = "",
     protect_metrics: ProtectMetrics = None,
+    workers: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=64,
+            envvar="QM_WORKERS",
+            help="Processes that answer; 0: as many as there are cores, four at most.",
+        ),
+    ] = 0,
 ) -> None:
     """Run the REST API and the web page."""
     from queue_manager.cli.serve import run_api
@@ -137,7 +146,7 @@ def api(
     options = AuthOptions(
         auth, tuple(allowed_host), oidc_issuer, oidc_audience, kubernetes_auth, kubernetes_audience, protect_metrics
     )
-    run_api(ApiOptions(database, host, port, options, kubeconfig))
+    run_api(ApiOptions(database, host, port, options, kubeconfig, workers))
 
 
 @app.command()

@@ -91,13 +91,15 @@ class ControllerOptions:
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
-    """`api`: REST and the web page. `kubeconfig` is for asking whose Kubernetes' tokens are."""
+    """`api`: REST and the web page. `kubeconfig` is for asking whose Kubernetes' tokens are. `workers` 0 means as many
+    processes as there are cores, four at most."""
 
     database: str = ""
     host: str = "127.0.0.1"
     port: int = 8080
     auth: AuthOptions = AuthOptions()
     kubeconfig: str = ""
+    workers: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,10 @@ log = structlog.get_logger(__name__)
 KINDS_BY_GROUP: Mapping[tuple[str, str], Kind] = {(kind.resource.group, kind.resource.kind): kind for kind in JOB_KINDS}
 
 
+BACKLOG = 512
+"""Connections that wait to be accepted."""
+
+
 def process_name() -> str:
     """Who holds a lease: host (the pod's name in a cluster), pid, and a part that no other start has."""
     return f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
@@ -51,6 +55,11 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, ending: Callable[[], None]) -> None:
         super().__init__(config)
         self._ending = ending
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(BACKLOG)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._ending()
@@ -64,7 +73,7 @@ class _Server(uvicorn.Server):
 def listen_on(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one. Raises OSError when the address is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.create_server((host, port), family=family, backlog=512)
+    listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
     # Connections inherit it; asyncio does not set it on these (see webhook/server.py), and answers would wait 40 ms.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
@@ -78,6 +87,7 @@ async def serve_http(app: ASGIApp, listening: socket.socket, ending: Callable[[]
     config = uvicorn.Config(
         app,
         http="httptools",
+        backlog=1,  # of several processes on one socket none takes many connections at once; see startup
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=3,
