@@ -8,7 +8,20 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import churn, configuration, domains, engine, gang, idle, latency, pinned, placement, rest, usage
+from benchmarks import (
+    beside,
+    churn,
+    configuration,
+    domains,
+    engine,
+    gang,
+    idle,
+    latency,
+    pinned,
+    placement,
+    rest,
+    usage,
+)
 from benchmarks.machine import busy_cores, spin
 from benchmarks.report import Report
 from benchmarks.world import NotBuilt
@@ -25,6 +38,7 @@ FIGURES: dict[str, Callable[[str, Path | None], list[Report]]] = {
     "configuration": configuration.run,
     "rest": rest.run,
     "usage": usage.run,
+    "beside": beside.run,
 }
 BUSY = 0.2
 """Cores at work for others, above which a figure is spoilt."""

@@ -146,7 +146,7 @@ async def _play(made: World, namespace: str, jobs: int, variant: Variant) -> Pla
             if variant.a_second:
                 due = max(due + 1 / variant.a_second, time.perf_counter())
                 await asyncio.sleep(due - time.perf_counter())
-            await _finish(api, namespace, name, 1)
+            await finish_job(api, namespace, name, 1)
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -159,7 +159,7 @@ async def _play(made: World, namespace: str, jobs: int, variant: Variant) -> Pla
             if variant.real:
                 await asyncio.to_thread(made.cluster.finish_pods, namespace, f"batch.kubernetes.io/job-name={BLOCKER}")
             else:
-                await _finish(api, namespace, BLOCKER, (SIZES["full"][1]))
+                await finish_job(api, namespace, BLOCKER, (SIZES["full"][1]))
             async with asyncio.timeout(600):
                 await done.wait()
             for task in (watcher, *enders):
@@ -174,7 +174,7 @@ def _is_complete(obj: Object) -> bool:
     return any(c["type"] == "Complete" and c["status"] == "True" for c in conditions)
 
 
-async def _finish(api: ApiServer, namespace: str, name: str, succeeded: int) -> None:
+async def finish_job(api: ApiServer, namespace: str, name: str, succeeded: int) -> None:
     """Writes what the Job controller writes when all pods have succeeded."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     condition = {"status": "True", "reason": "CompletionsReached", "lastProbeTime": now, "lastTransitionTime": now}

@@ -63,7 +63,7 @@ INSERT INTO explanations (workload_uid, body, at) SELECT uid, jsonb_build_object
     '12 GPUs short in ' || queue, 'position', 3, 'since', created_at, 'asOf', now(), 'estimatedStart', NULL, 'blockers',
     jsonb_build_array(jsonb_build_object('type', 'Quota', 'message', '12 GPUs short', 'node', queue, 'flavor', 'h100',
     'resource', 'nvidia.com/gpu', 'requested', 16, 'available', 4, 'missing', 12, 'holders', '["ns-1/job-1"]'::jsonb))),
-    now() FROM workloads WHERE state = 'waiting';
+    now() FROM workloads WHERE state = 'waiting' ON CONFLICT DO NOTHING;
 """
 
 
@@ -95,7 +95,7 @@ def run(size: str, keep: Path | None) -> list[Report]:
             client.apply(company_file(QUEUES, 64) + "\n---\n" + yaml.safe_dump(settings))
             fill(store, QUEUES, LIVE)
             began = time.perf_counter()
-            _make_history(engine, count)
+            make_history(engine, count)
             report.note(f"the history was made in {time.perf_counter() - began:.0f} s")
             if keep is not None:
                 (keep / "plans.txt").write_text(_plans(store, count))
@@ -109,7 +109,8 @@ def run(size: str, keep: Path | None) -> list[Report]:
     return [report]
 
 
-def _make_history(engine: Engine, count: int) -> None:
+def make_history(engine: Engine, count: int) -> None:
+    """Workloads that ended over 13 months, and an explanation of each one that waits and has none."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         for statement in filter(str.strip, (HISTORY + EXPLANATIONS).split(";\n")):
             connection.execute(text(statement), {"count": count} if ":count" in statement else {})
@@ -119,31 +120,32 @@ def _make_history(engine: Engine, count: int) -> None:
 async def _measure(
     report: Report, store: Store, server: str, meter: Callable[[], Meter], steady: float, saturated: float
 ) -> None:
-    span = _span(store)
+    span = span_of(store)
     waiting = [row for row in store.load_workloads() if row.state is State.WAITING][:300]
     connector = aiohttp.TCPConnector(limit=200)
     async with aiohttp.ClientSession(server, connector=connector, headers={"Accept-Encoding": "identity"}) as session:
-        await _at_rate(session, _mixed(span, Random(0)), RATE, 5.0)  # connections, caches of the database
-        mixed = await _at_rate(session, _mixed(span, Random(1)), RATE, steady)
+        await requests_at_rate(session, mixed_pages(span, Random(0)), RATE, 5.0)  # connections, caches of the database
+        mixed = await requests_at_rate(session, mixed_pages(span, Random(1)), RATE, steady)
         report.times(f"page, {RATE} a second, {steady:.0f} s", mixed.seconds, "p99 <= 50 ms")
         for name, query in _kinds(span, Random(2)).items():
-            found = await _at_rate(session, iter(query, None), RATE, max(2.0, steady / 12))
+            found = await requests_at_rate(session, iter(query, None), RATE, max(2.0, steady / 12))
             report.times(f"  {name}", found.seconds)
         paths = itertools.cycle(f"/api/v1/workloads/{row.namespace}/{row.name}/explanation" for row in waiting)
-        explained = await _at_rate(session, paths, RATE, steady / 4)
+        explained = await requests_at_rate(session, paths, RATE, steady / 4)
         report.times(f"explanation, {RATE} a second", explained.seconds, "<= 100 ms")
         everywhere = _deep(span, Random(3))
         for what, asked in (
             ("pages asked for before (the first of all)", itertools.repeat("/api/v1/workloads?limit=100")),
             ("pages from anywhere, each for the first time", iter(everywhere, None)),
-            ("the mix", _mixed(span, Random(4))),
+            ("the mix", mixed_pages(span, Random(4))),
         ):
             await _saturated(report, session, what, asked, meter(), saturated)
         failed = mixed.failed + explained.failed
         report.note(f"{failed} requests of the steady parts failed; nothing is compressed (Accept-Encoding: identity)")
 
 
-def _span(store: Store) -> tuple[float, float]:
+def span_of(store: Store) -> tuple[float, float]:
+    """When the first and the last of the history were created."""
     with store.engine.connect() as connection:
         ends = "extract(epoch FROM min(created_at)), extract(epoch FROM max(created_at))"
         first, last = connection.execute(text(f"SELECT {ends} FROM workload_history")).one()
@@ -179,7 +181,8 @@ def _kinds(span: tuple[float, float], random: Random) -> Mapping[str, Callable[[
     }
 
 
-def _mixed(span: tuple[float, float], random: Random) -> Iterator[str]:
+def mixed_pages(span: tuple[float, float], random: Random) -> Iterator[str]:
+    """Paths of pages of all kinds, for ever."""
     kinds = list(_kinds(span, random).values())
     return iter(lambda: random.choice(kinds)(), None)
 
@@ -191,7 +194,7 @@ async def _get(session: aiohttp.ClientSession, path: str, asked: Asked, due: flo
     asked.seconds.append(time.perf_counter() - due)
 
 
-async def _at_rate(session: aiohttp.ClientSession, paths: Iterator[str], rate: float, seconds: float) -> Asked:
+async def requests_at_rate(session: aiohttp.ClientSession, paths: Iterator[str], rate: float, seconds: float) -> Asked:
     """Requests at fixed times, whether or not those before were answered; each is timed from when it was due."""
     asked, tasks, began = Asked(), [], time.perf_counter()
     for number in range(int(rate * seconds)):

@@ -13,7 +13,7 @@ from typing import TypeVar
 from queue_manager.cluster.credentials import CredentialsError
 from queue_manager.cluster.port import TOKEN_REVIEWS, ApiError, Cluster
 
-from ..requests import Bucket
+from ..buckets import Bucket
 from .authentication import RefusedError, TooManyError, UnavailableError
 from .identity import EVERYBODY, Identity, Source, is_ours
 

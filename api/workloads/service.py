@@ -97,8 +97,9 @@ def _page(
 def get_row(context: Context, namespace: str, name: str, kind: str = "") -> WorkloadRow:
     """The workload of this name; of several of one kind the newest. 404 when there is none, 409 when it
     takes `kind` to tell."""
-    rows = context.store.find_workloads(namespace, name, kind or None)
-    if not context.sees_all:  # of what is hidden it is not even said that it is there
+    sees_all = context.sees_all or not context.access.narrowed
+    rows = context.store.find_workloads(namespace, name, kind or None, alive=sees_all)
+    if not sees_all:  # of what is hidden it is not even said that it is there
         rows = [row for row in rows if context.access.sees_queue(row.queue)]
     if not rows:
         raise not_found("workload", f"{namespace}/{name}", f"no {kind} has this name" if kind else "")
@@ -136,7 +137,7 @@ def explain(context: Context, row: WorkloadRow) -> Explanation:
     found.blockers = completed(context, found.blockers)
     found.waiting_since = _waiting_since(context, row)
     if row.state is State.WAITING and row.queue:
-        found.queued = context.store.queue_counts().get(row.queue, {}).get(State.WAITING, 0)
+        found.queued = context.store.waiting_in(row.queue)
     return found
 
 
@@ -150,6 +151,8 @@ def completed(context: Context, blockers: Sequence[Blocker]) -> list[Blocker]:
 
 def _waiting_since(context: Context, row: WorkloadRow) -> datetime:
     """When it was created, or when its last admission was over."""
+    if not row.attempt:
+        return row.created_at  # it was never admitted, so nothing has to be looked for
     ends = (each.evicted_at or each.ended_at for each in context.store.admissions(row.uid))
     return max((row.created_at, *(end for end in ends if end is not None)))
 

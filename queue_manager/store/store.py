@@ -365,10 +365,13 @@ class Store:
         with self._reading() as connection:
             return workloads.of_keys(connection, keys)
 
-    def find_workloads(self, namespace: str, name: str, kind: str | None = None) -> list[WorkloadRow]:
-        """Workloads of a name, newest first: kinds may share a name, and a name comes again."""
+    def find_workloads(
+        self, namespace: str, name: str, kind: str | None = None, *, alive: bool = False
+    ) -> list[WorkloadRow]:
+        """Workloads of a name, newest first: kinds may share a name, and a name comes again. With `alive` those that
+        have not ended, and ended ones only where there are no others."""
         with self._reading() as connection:
-            return workloads.find(connection, namespace, name, kind)
+            return workloads.find(connection, namespace, name, kind, alive=alive)
 
     def charged_workloads(self, names: Sequence[tuple[str, str]]) -> list[WorkloadRow]:
         """Workloads of any of the names (namespace, name) that are admitted, in no order."""
@@ -411,6 +414,11 @@ class Store:
         """Numbers of workloads that have not ended, by queue and state."""
         with self._reading() as connection:
             return sums.queue_counts(connection)
+
+    def waiting_in(self, queue: str) -> int:
+        """How many workloads wait in a queue."""
+        with self._asking() as connection:
+            return sums.waiting_in(connection, queue)
 
     def check(self, now: datetime) -> list[str]:
         """What contradicts the invariants, a sentence each; empty when all is well."""

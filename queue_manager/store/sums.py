@@ -22,6 +22,7 @@ WAITING = text(
     f"WHERE w.state = 'waiting' AND w.{NOT_ENDED} GROUP BY w.queue, e.key ORDER BY w.queue, e.key"
 )
 COUNTS = text(f"SELECT queue, state, count(*) FROM workloads WHERE {NOT_ENDED} GROUP BY queue, state")
+_WAITING = text(f"SELECT count(*) FROM workloads WHERE queue = :queue AND state = 'waiting' AND {NOT_ENDED}")
 _EXPLANATION = text("SELECT body FROM explanations WHERE workload_uid = :uid")
 
 
@@ -57,6 +58,11 @@ def queue_counts(connection: Connection) -> dict[str, dict[State, int]]:
     for queue, state, count in connection.execute(COUNTS):
         found.setdefault(queue, {})[State(state)] = count
     return found
+
+
+def waiting_in(connection: Connection, queue: str) -> int:
+    """How many workloads wait in a queue."""
+    return int(connection.execute(_WAITING, {"queue": queue}).scalar_one())
 
 
 def explanation(connection: Connection, uid: str) -> Mapping[str, Any] | None:

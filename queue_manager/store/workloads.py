@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Text, any_, literal, select, text, true, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Table, Text, any_, literal, select, text, true, tuple_
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from queue_manager.engine.configuration import Cell
@@ -15,7 +15,7 @@ from queue_manager.engine.workload import PodGroup, PodSet
 from queue_manager.store import codec, listing
 from queue_manager.store.history import RECORD, records
 from queue_manager.store.listing import Key
-from queue_manager.store.records import AdmissionRow, LedgerState, State, WorkloadFilter, WorkloadRow
+from queue_manager.store.records import ENDED, AdmissionRow, LedgerState, State, WorkloadFilter, WorkloadRow
 from queue_manager.store.schema import NOT_ENDED, admissions, ledger, pod_groups, pod_sets, workloads
 from queue_manager.store.schema import history as past
 
@@ -81,15 +81,22 @@ def get(connection: Connection, uids: Sequence[str]) -> list[WorkloadRow]:
     return found
 
 
-def find(connection: Connection, namespace: str, name: str, kind: str | None) -> list[WorkloadRow]:
-    """Workloads of a name, newest first: several kinds may share it, and deleted jobs of that name stay for a while."""
-    uids: list[str] = []
-    for table in (workloads, past):
-        query = select(table.c.uid).where(table.c.namespace == namespace, table.c.name == name)
-        if kind is not None:
-            query = query.where(table.c.kind == kind)
-        uids += connection.execute(query).scalars()
-    return _newest_first(get(connection, uids))
+def find(
+    connection: Connection, namespace: str, name: str, kind: str | None, *, alive: bool = False
+) -> list[WorkloadRow]:
+    """Workloads of a name, newest first: several kinds may share it, and deleted jobs of that name stay for a while.
+    With `alive` those that have not ended, and others only where there are none: the history is seldom looked at."""
+    live = get(connection, _named(connection, workloads, namespace, name, kind))
+    if alive and (going := [row for row in live if row.state not in ENDED]):
+        return _newest_first(going)
+    return _newest_first([*live, *get(connection, _named(connection, past, namespace, name, kind))])
+
+
+def _named(connection: Connection, table: Table, namespace: str, name: str, kind: str | None) -> list[str]:
+    query = select(table.c.uid).where(table.c.namespace == namespace, table.c.name == name)
+    if kind is not None:
+        query = query.where(table.c.kind == kind)
+    return list(connection.execute(query).scalars())
 
 
 def charged(connection: Connection, names: Sequence[tuple[str, str]]) -> list[WorkloadRow]:
