@@ -102,7 +102,7 @@ def run(size: str, keep: Path | None) -> list[Report]:
             server = client.connection.server
 
             def meter() -> Meter:
-                return Meter({"api": [pid], "postgres": with_children(database.pid or 0)})
+                return Meter({"api": with_children(pid), "postgres": with_children(database.pid or 0)})
 
             asyncio.run(_measure(report, store, server, meter, steady, saturated))
         engine.dispose()

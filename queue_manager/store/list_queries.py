@@ -5,7 +5,7 @@ once, and its values are parameters. Making one takes five times as long as aski
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -70,8 +70,8 @@ def order_of(sort: str) -> Order:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """All that makes a statement another one. `queues` are none, one, or `each` by its index, or `any` of many;
-    `searched` adds the text that is searched, `content` what lists show of the history."""
+    """All that makes a statement another one. `queues` are none, one, or `each` by its index, or `any` of many. With
+    `window` a text is looked for in so many first rows alone; `content` adds what lists show of the history."""
 
     sort: str
     after: bool
@@ -82,7 +82,7 @@ class Shape:
     kind: bool
     namespace: bool
     text: bool
-    searched: bool
+    window: int
     content: bool
 
 
@@ -92,13 +92,13 @@ def shape_of(
     after: Sequence[Any] | None,
     limit: int,
     *,
-    searched: bool = False,
+    window: int = 0,
     content: bool = False,
 ) -> Shape:
     """The shape of a question: at most `limit` rows after a place."""
     count = len(wanted.queues)
     queues = "any" if count > 1 else "one" if count else ""
-    if sort.endswith("created") and 1 < count <= MERGED and not wanted.text:
+    if sort.endswith("created") and 1 < count <= MERGED and (window or not wanted.text):
         queues = "each"
     return Shape(
         sort,
@@ -110,7 +110,7 @@ def shape_of(
         bool(wanted.kind),
         bool(wanted.namespace),
         bool(wanted.text),
-        searched,
+        window,
         content,
     )
 
@@ -123,11 +123,22 @@ def places(after: Sequence[Any] | None) -> list[str]:
 @lru_cache(maxsize=SHAPES)
 def statement(shape: Shape) -> str:
     """The statement in the driver's words. Its columns: uid, version, the end (of rows of the history), what the list
-    is sorted by but for the uid, and then what `searched` and `content` add."""
+    is sorted by but for the uid, and then what `content` adds."""
+    if shape.window:
+        inner = replace(shape, text=False, limit=shape.window)
+        found = _union(inner).subquery("window")
+        searched = literal_column('"window".search', Text(collation="C"))
+        columns = [column for column in found.c if column.name != "search"]
+        query = select(*columns).where(_fits(searched)).order_by(*_ordered(found, shape)).limit(_number(shape.limit))
+    else:
+        query = _union(shape)
+    return str(query.compile(dialect=_DIALECT))
+
+
+def _union(shape: Shape) -> Select[Any]:
     branches = [_first(table, shape) for table in _tables(shape)]
     found = union_all(*branches).subquery("found") if len(branches) > 1 else branches[0].subquery("found")
-    query = select(found).order_by(*_ordered(found, shape)).limit(_number(shape.limit))
-    return str(query.compile(dialect=_DIALECT))
+    return select(found).order_by(*_ordered(found, shape)).limit(_number(shape.limit))
 
 
 def _tables(shape: Shape) -> list[Table]:
@@ -151,7 +162,7 @@ def _query(table: Table, shape: Shape, queues: ColumnElement[bool]) -> Select[An
     ended_at = table.c.finished_at if table is history else null().cast(table.c.finished_at.type)
     names = [name for name in order_of(shape.sort).columns if name != "uid"]
     query = select(table.c.uid, table.c.version, ended_at.label("ended_at"), *(table.c[name] for name in names))
-    if shape.searched:
+    if shape.window:
         query = query.add_columns(_search(table).label("search"))
     if shape.content:
         query = query.add_columns(*(_content(table, name) for name in CONTENT))
@@ -200,13 +211,17 @@ def _conditions(table: Table, shape: Shape) -> list[ColumnElement[bool]]:
     named = [name for name in ("user", "kind", "namespace") if getattr(shape, name)]
     found += [columns[name] == _value(name, Text()) for name in named]
     if shape.text:
-        found.append(_search(table).like(_value("text", Text()), escape="/"))
+        found.append(_fits(_search(table)))
     return found
 
 
 def _search(table: Table) -> ColumnElement[str]:
     # To the letter the expression of the index: with a parameter in it PostgreSQL does not find that.
     return literal_column(f"({table.name}.namespace || '/' || {table.name}.name)", Text(collation="C"))
+
+
+def _fits(searched: ColumnElement[str]) -> ColumnElement[bool]:
+    return searched.like(_value("text", Text()), escape="/")
 
 
 def _in(column: ColumnElement[str], words: Sequence[str]) -> ColumnElement[bool]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -80,10 +80,8 @@ def _first_of_all(
 ) -> Sequence[Sequence[Any]] | None:
     """A page of a text that many names have, from the first rows in order whatever their names are; None where these
     are not enough, for then the text is rare and the search index has few rows to sort."""
-    anything = replace(wanted, text="")
-    found = _execute(connection, shape_of(anything, sort, after, WINDOW, searched=True), anything, after)
-    fitting = [row for row in found if wanted.text.lower() in row[-1]]
-    return fitting if len(fitting) > limit or len(found) < WINDOW else None
+    found = _execute(connection, shape_of(wanted, sort, after, limit + 1, window=WINDOW), wanted, after)
+    return found if len(found) > limit else None
 
 
 def _execute(
