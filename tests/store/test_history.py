@@ -318,3 +318,16 @@ def test_a_text_is_found_whether_many_names_have_it_or_few(
         lower = replace(wanted, text=wanted.text.lower())
         expected = sorted((row for row in rows if chosen(row, lower, "-created")), key=lambda r: (r.created_at, r.uid))
         assert everything(mixed, wanted) == [row.uid for row in reversed(expected)], wanted
+
+
+def test_of_one_name_those_alive_come_alone_and_ended_ones_where_there_are_no_others(store: Store) -> None:
+    end(store, workload("old", name="job"))
+    store.move_to_history(LATER, 10)
+    end(store, workload("recent", name="job"))
+    find = lambda **how: [row.uid for row in store.find_workloads("team", "job", **how)]  # noqa: E731
+    assert sorted(find(alive=True)) == ["old", "recent"]
+    add(store, lead(store), workload("new", name="job"), workload("other", name="job", kind="JobSet"))
+    assert sorted(find(alive=True)) == ["new", "other"]
+    assert find(alive=True, kind="JobSet") == ["other"]
+    assert sorted(find()) == ["new", "old", "other", "recent"]
+    assert (store.waiting_in("research"), store.waiting_in("elsewhere")) == (2, 0)
