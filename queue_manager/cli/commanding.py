@@ -102,7 +102,13 @@ def _command_of(function: Function) -> Function:
         if "job" in names:
             workload, namespace, kind = (values.pop(option) for option in JOB)
             values["job"] = job_of(workload, namespace, kind, target)
-        function(connect(target), **values)
+        client = connect(target)
+        from queue_manager.client.operations import NoNameError
+
+        try:
+            function(client, **values)
+        except NoNameError as error:
+            raise CommandError(str(error), "give the name of what is meant") from None
 
     parameters = [
         inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)

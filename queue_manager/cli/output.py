@@ -195,7 +195,8 @@ def finding_text(finding: Mapping[str, Any]) -> str:
     if finding.get("line"):
         place = f"{place}:{finding['line']}" if place else f"line {finding['line']}"
     what = f"{finding.get('kind', '')} {finding.get('name', '')}".strip()
-    text = ": ".join(
-        part for part in (place, what, str(finding.get("field", "")), str(finding.get("message", ""))) if part
-    )
+    field = str(finding.get("field", ""))
+    for part_of_request in ("body.", "query.", "path."):  # who types a command knows of no request
+        field = field.removeprefix(part_of_request)
+    text = ": ".join(part for part in (place, what, field, str(finding.get("message", ""))) if part)
     return f"{text} ({finding['hint']})" if finding.get("hint") else text

@@ -41,6 +41,10 @@ STALE = 412
 NO_QUERY: Query = {}
 
 
+class NoNameError(ValueError):
+    """What is given as a name can't be one: it is empty, or a step in a path."""
+
+
 def workload_path(namespace: str, name: str) -> str:
     """Path of one workload."""
     return f"{V1}/workloads/{_step(namespace)}/{_step(name)}"
@@ -57,7 +61,7 @@ def _steps(path: str) -> str:
 
 def _step(text: str) -> str:
     if text in ("", ".", ".."):
-        raise ValueError(f"{text!r} is no name: it would be another path")
+        raise NoNameError(f"{text!r} is no name: it would be another path")
     return quote(text, safe="")
 
 

@@ -80,7 +80,6 @@ class NodeWatch:
         if name not in self._silent:
             # Who was ready until now can't have been silent for longer, whatever its condition says.
             self._silent[name] = max(silent_since(node), now) if name in self._ready else silent_since(node)
-        self._ready.discard(name)
         since = self._silent[name]
         self._lost.pop(name, None)
         if now - since >= patience:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from queue_manager.cli.errors import CommandError
-from queue_manager.cli.output import Format, Table, Text, colours, cut, print_data
+from queue_manager.cli.output import Format, Table, Text, colours, cut, finding_text, print_data
 
 COLUMNS = ("WORKLOAD", "QUEUE", "PRIORITY", "STATE", "WHY")
 
@@ -96,3 +96,11 @@ def test_what_has_no_names_says_so(capsys: pytest.CaptureFixture[str]):
         print_data({}, Format.NAME)
     print_data({}, Format.NAME, ["a\x1b", "b"])
     assert capsys.readouterr().out == "a\ufffd\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("field", "shown"),
+    [("body.reason", "reason"), ("query.from", "from"), ("path.number", "number"), ("spec.body.x", "spec.body.x")],
+)
+def test_a_finding_names_the_field_and_not_the_part_of_the_request(field: str, shown: str):
+    assert finding_text({"field": field, "message": "is empty"}) == f"{shown}: is empty"

@@ -7,6 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner, Result
 
+from queue_manager.cli.errors import CommandError
 from queue_manager.cli.main import app
 from queue_manager.store.store import Store
 
@@ -97,3 +98,20 @@ def test_what_its_configuration_stops_is_said(company: str):
 )
 def test_bad_use_is_told(company: str, arguments: tuple[str, ...]):
     assert run(*arguments, "--server", company).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("stop", "", "--policy", "Hold", "--reason", "x"),
+        ("stop", "nlp/..", "--policy", "Hold", "--reason", "x"),
+        ("drain", "queue", "", "--reason", "x"),
+        ("drain", "flavor", "..", "--reason", "x"),
+    ],
+)
+def test_what_can_be_no_name_is_told_and_nothing_is_asked_for(company: str, arguments: tuple[str, ...]):
+    done = run(*arguments, "--server", company)
+    assert done.exit_code == 1
+    assert isinstance(done.exception, CommandError)
+    assert "is no name" in done.exception.message
+    assert "name of what is meant" in done.exception.hint
