@@ -86,7 +86,6 @@ async def serve_http(app: ASGIApp, listening: socket.socket, ending: Callable[[]
     proxies = os.environ.get("FORWARDED_ALLOW_IPS", "")
     config = uvicorn.Config(
         app,
-        http="httptools",
         backlog=1,  # of several processes on one socket none takes many connections at once; see startup
         log_config=None,
         access_log=False,
