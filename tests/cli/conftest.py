@@ -43,7 +43,8 @@ def serving(store: Store, authentication: Authentication | None = None) -> Itera
     """URL of a server over a store."""
     listening = socket.create_server(("127.0.0.1", 0))
     app = create_app(store, now=lambda: NOW, registry=CollectorRegistry(), patience=0.05, authentication=authentication)
-    running = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+    running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     while not running.started:

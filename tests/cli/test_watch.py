@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -15,7 +16,11 @@ from queue_manager.cli import watch
 from queue_manager.cli.client import Client
 from queue_manager.cli.errors import CommandError
 from queue_manager.cli.output import Format, Table
+from queue_manager.cli.views import workloads
 from queue_manager.cli.watch import CLEAR, News, View, follow
+from queue_manager.store.records import Change
+from queue_manager.store.store import Store
+from tests.api.world import commit, job
 
 
 @pytest.fixture(autouse=True)
@@ -101,9 +106,9 @@ def test_an_event_is_a_reason_to_look(monkeypatch: pytest.MonkeyPatch):
     class Told(httpx2.SyncByteStream):
         def __iter__(self) -> Iterator[bytes]:
             yield b": hello\n\n"
-            go_on.wait(60)
+            go_on.wait(20)
             yield b"data: {}\n\n"
-            threading.Event().wait(60)
+            threading.Event().wait(20)
 
     headers = {"content-type": "text/event-stream"}
     news = News(client(lambda _: httpx2.Response(200, headers=headers, stream=Told())))
@@ -113,3 +118,35 @@ def test_an_event_is_a_reason_to_look(monkeypatch: pytest.MonkeyPatch):
     go_on.set()
     waiting.join(60)
     assert not waiting.is_alive()
+
+
+def test_what_changes_in_the_store_is_shown_as_soon_as_the_server_tells_of_it(
+    company: str, store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """The real stream of a real server; time alone is no reason to look here."""
+    monkeypatch.setattr(watch, "POLL", 3600.0)
+    monkeypatch.setattr(watch, "LONGEST", 3600.0)
+
+    class Opened(News):
+        def __init__(self, client: Client) -> None:
+            super().__init__(client)
+            assert self._told.wait(60)
+
+    monkeypatch.setattr(watch, "News", Opened)
+    server = Client(company)
+    seen = workloads(server, {"queue": "nlp", "cohort": ""}, 0)
+    changes = [Change(row=job("fresh", "nlp", 1))]
+
+    def read() -> Any:
+        found = seen.read()
+        if changes:  # after the first look, and before anybody waits for the next one
+            commit(store, changes.pop())
+        return found
+
+    arguments = (server, replace(seen, read=read), Format.NAME, 2)
+    watching = threading.Thread(target=follow, args=arguments, daemon=True)
+    watching.start()
+    watching.join(60)
+    assert not watching.is_alive()
+    assert capsys.readouterr().out.split()[-1] == "team-nlp/fresh"
+    assert changes == []
