@@ -14,8 +14,14 @@ from queue_manager.config.human import clean
 
 def plan_stop(client: Client, what: str, name: str, policy: str, form: Format) -> None:
     """Who would feel it."""
-    namespace, local = _local(name) if what == "local-queue" else ("", name)
-    answer = client.plan_stop(what, local, policy, namespace=namespace)
+    if what == "local-queue":
+        answer = client.plan_stop_local_queue(*_local(name), policy)
+    elif what == "cohort":
+        answer = client.plan_stop_cohort(name, policy)
+    elif what == "flavor":
+        answer = client.plan_stop_flavor(name, policy)
+    else:
+        answer = client.plan_stop_queue(name, policy)
     if form is not Format.TABLE:
         print_data(answer, form, names_of(answer))
         return

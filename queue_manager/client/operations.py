@@ -192,11 +192,28 @@ def stop_flavor(name: str, policy: str, *, reason: str) -> Call[types.Stop]:
     return act(f"{V1}/flavors/{_steps(name)}/stop", {"policy": policy, "reason": reason}, NO_QUERY)
 
 
-def plan_stop(kind: str, name: str, policy: str, *, namespace: str = "") -> Call[types.Plan]:
-    """Whom it would hurt or help to stop a `queue`, `cohort` or `flavor`, or a `local-queue` of a namespace."""
-    place = {"queue": "queues", "cohort": "cohorts", "flavor": "flavors", "local-queue": "local-queues"}[kind]
-    path = f"{_step(namespace)}/{_step(name)}" if namespace else _steps(name)
-    return send("POST", f"{V1}/{place}/{path}/stop/plan", {"policy": policy}, repeatable=True)
+def plan_stop_queue(name: str, policy: str) -> Call[types.Plan]:
+    """Whom it would hurt or help to stop a queue, or to end that."""
+    return _plan_stop(f"queues/{_steps(name)}", policy)
+
+
+def plan_stop_cohort(name: str, policy: str) -> Call[types.Plan]:
+    """The same for every queue below a cohort."""
+    return _plan_stop(f"cohorts/{_steps(name)}", policy)
+
+
+def plan_stop_local_queue(namespace: str, name: str, policy: str) -> Call[types.Plan]:
+    """The same for what one namespace has in a queue."""
+    return _plan_stop(f"local-queues/{_step(namespace)}/{_step(name)}", policy)
+
+
+def plan_stop_flavor(name: str, policy: str) -> Call[types.Plan]:
+    """The same for a flavor."""
+    return _plan_stop(f"flavors/{_steps(name)}", policy)
+
+
+def _plan_stop(path: str, policy: str) -> Call[types.Plan]:
+    return send("POST", f"{V1}/{path}/stop/plan", {"policy": policy}, repeatable=True)
 
 
 # ---- usage
@@ -417,7 +434,10 @@ class Operations:
     stop_cohort = Operation(stop_cohort)
     stop_local_queue = Operation(stop_local_queue)
     stop_flavor = Operation(stop_flavor)
-    plan_stop = Operation(plan_stop)
+    plan_stop_queue = Operation(plan_stop_queue)
+    plan_stop_cohort = Operation(plan_stop_cohort)
+    plan_stop_local_queue = Operation(plan_stop_local_queue)
+    plan_stop_flavor = Operation(plan_stop_flavor)
     tree = Operation(tree)
     queue_usage = Operation(queue_usage)
     cohort_usage = Operation(cohort_usage)
