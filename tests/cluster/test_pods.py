@@ -134,3 +134,9 @@ def test_nodes() -> None:
     assert made.foreign == {"cpu": 100}
     del node["status"]["conditions"]
     assert not nodes.engine_node(node).ready
+
+
+def test_the_ports_of_a_pod_on_the_network_of_its_host_are_ports_of_the_host() -> None:
+    containers = [{"ports": [{"containerPort": 8471}, {"containerPort": 80, "hostPort": 8080}]}]
+    assert pods.host_ports({"containers": containers}) == [8080]
+    assert pods.host_ports({"containers": containers, "hostNetwork": True}) == [8080, 8471]

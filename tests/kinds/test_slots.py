@@ -60,6 +60,16 @@ def test_ranks_count_through_the_child_jobs_of_a_replicated_job() -> None:
     assert given(slots("a", "b", "c", "d", replica_size=2), *pods) == {"q": 1, "p": 2, "r": 3}
 
 
+def test_slots_are_given_in_the_order_of_ranks_whatever_was_made_first() -> None:
+    """Where fewer may be let through than wait, the lowest ranks are."""
+    made = [(1, 1), (0, 1), (1, 0), (0, 0)]
+    pods = [
+        pod(f"{3 - i}", replica=replica, index=index, creationTimestamp=f"2026-01-01T00:00:0{i}Z")
+        for i, (replica, index) in enumerate(made)
+    ]
+    assert list(given(slots("a", "b", "c", "d", replica_size=2), *pods).values()) == [0, 1, 2, 3]
+
+
 def test_pods_without_an_index_take_free_slots_the_oldest_first() -> None:
     young = pod("a", creationTimestamp="2026-01-01T00:00:09Z")
     old = pod("z", creationTimestamp="2026-01-01T00:00:01Z")
