@@ -317,3 +317,9 @@ class TestPlacementWishes:
             container("one", ports=[{"containerPort": 80}, {"containerPort": 22}]), hostNetwork=True
         )
         assert pod_set(template).host_ports == (22, 80)
+
+    def test_ports_of_init_containers_count_where_they_go_on_running(self) -> None:
+        goes_on = {**container("proxy", ports=[{"containerPort": 1, "hostPort": 1}]), "restartPolicy": "Always"}
+        ends = container("setup", ports=[{"containerPort": 2, "hostPort": 2}])
+        template = pod_template(container("one", ports=[{"hostPort": 3}]), initContainers=[goes_on, ends])
+        assert pod_set(template).host_ports == (1, 3)
