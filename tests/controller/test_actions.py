@@ -9,12 +9,12 @@ import pytest
 
 from api.context import Context
 from api.workloads.service import history
-from queue_manager.cluster.port import EVENTS, JOBS, PODS, TRAIN_JOBS, ApiError, Object, PatchType, Resource
+from queue_manager.cluster.port import EVENTS, JOB_SETS, JOBS, PODS, TRAIN_JOBS, ApiError, Object, PatchType, Resource
 from queue_manager.cluster.simulated.faults import SeededFaults
 from queue_manager.store.records import State, Wish
 from queue_manager.store.store import Store
 from tests.controller.test_crashes import running_gpus
-from tests.controller.world import World, batch_job, elastic_job, train_job, with_checks
+from tests.controller.world import World, batch_job, elastic_job, job_set, train_job, with_checks
 
 QUEUE, PRIORITY = "queue-manager.io/queue", "queue-manager.io/priority-class"
 
@@ -73,12 +73,21 @@ def sound(world: World) -> None:
 # --- move -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", [train_job, batch_job])
-async def test_a_running_job_is_charged_to_the_other_queue_at_once_and_runs_on(store: Store, make: Any) -> None:
-    resource = TRAIN_JOBS if make is train_job else JOBS
+@pytest.mark.parametrize(
+    ("resource", "obj"),
+    [
+        (TRAIN_JOBS, train_job("a", 2, seconds=600)),
+        (JOBS, batch_job("a", 2, seconds=600)),
+        (JOB_SETS, job_set("a", 2, 1, gpus=4, seconds=600)),
+    ],
+    ids=["TrainJob", "Job", "JobSet"],
+)
+async def test_a_running_job_is_charged_to_the_other_queue_at_once_and_runs_on(
+    store: Store, resource: Resource, obj: Object
+) -> None:
     async with World(store) as world:
         world.configure(queue("other", 8))
-        await world.submit(make("a", 2, seconds=600), resource)
+        await world.submit(obj, resource)
         row = await world.until_state("a", State.RUNNING)
         before = {pod["metadata"]["uid"] for pod in world.pods("a")}
         world.ask("a", Wish.MOVE, reason="it is theirs", queue="other")

@@ -7,9 +7,8 @@ import pytest
 from queue_manager.cluster.port import JOB_SETS, JOBS, PODS, PatchType, Resource
 from queue_manager.store.records import State
 from queue_manager.store.store import Store
-from tests.controller.test_pinned import job_set
 from tests.controller.test_plain_pods import QUEUE, RACK, bound, group, plain
-from tests.controller.world import World, batch_job
+from tests.controller.world import World, batch_job, job_set
 
 GROUP = "queue-manager.io/pod-group"
 

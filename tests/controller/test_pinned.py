@@ -17,7 +17,7 @@ from queue_manager.kinds.names import REQUIRED
 from queue_manager.store.records import State
 from queue_manager.store.store import Store
 from tests.controller.test_crashes import check_invariants
-from tests.controller.world import World, batch_job, elastic_job, train_job
+from tests.controller.world import World, batch_job, elastic_job, job_set, train_job
 
 RACK = "topology.queue-manager.io/rack"
 ANYWHERE = {"queue-manager.io/unconstrained-topology": "true"}
@@ -31,21 +31,6 @@ def spread(obj: Object) -> Object:
 
 def indexed(obj: Object) -> Object:
     return {**obj, "spec": {**obj["spec"], "completionMode": "Indexed"}}
-
-
-def job_set(name: str, replicas: int, pods: int, *, gpus: int = 2, seconds: int = 30, restarts: int = 0) -> Object:
-    """A JobSet of one replicated job for queue `team`."""
-    template = batch_job(name, pods, gpus=gpus, seconds=seconds)["spec"]["template"]
-    spec = {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": template}
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name, "labels": {"queue-manager.io/queue": "team"}},
-        "spec": {
-            "replicatedJobs": [{"name": "workers", "replicas": replicas, "template": {"spec": spec}}],
-            **({"failurePolicy": {"maxRestarts": restarts}} if restarts else {}),
-        },
-    }
 
 
 def rank(pod: Object, size: int = 0) -> int:

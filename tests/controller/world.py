@@ -335,4 +335,19 @@ def elastic_job(name: str, parallelism: int, *, completions: int = 0, gpus: int 
     return job
 
 
-__all__ = ["JOBS", "World", "batch_job", "elastic_job", "train_job"]
+def job_set(name: str, replicas: int, pods: int, *, gpus: int = 2, seconds: int = 30, restarts: int = 0) -> Object:
+    """A JobSet of one replicated job for queue `team`."""
+    template = batch_job(name, pods, gpus=gpus, seconds=seconds)["spec"]["template"]
+    spec = {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": template}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "labels": {"queue-manager.io/queue": "team"}},
+        "spec": {
+            "replicatedJobs": [{"name": "workers", "replicas": replicas, "template": {"spec": spec}}],
+            **({"failurePolicy": {"maxRestarts": restarts}} if restarts else {}),
+        },
+    }
+
+
+__all__ = ["JOBS", "World", "batch_job", "elastic_job", "job_set", "train_job"]
