@@ -198,14 +198,18 @@ def test_a_server_of_another_kind(run: Run, answer: bytes):
     listening = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
-        connection, _ = listening.accept()
-        with connection:
-            connection.recv(1000)
-            connection.sendall(answer)
+        while True:
+            connection, _ = listening.accept()
+            with connection:
+                if not connection.recv(1000):
+                    return
+                connection.sendall(answer)
 
     thread = threading.Thread(target=serve)
     thread.start()
-    result = run("queues", server=f"http://127.0.0.1:{listening.getsockname()[1]}")
+    address = listening.getsockname()
+    result = run("queues", server=f"http://127.0.0.1:{address[1]}")
+    socket.create_connection(address).close()  # nothing is asked on it: the end
     thread.join()
     listening.close()
     assert isinstance(result.exception, CommandError)
