@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from pathlib import Path
 
@@ -31,6 +32,8 @@ MOST = 4
 """Processes at most, unless it is said how many: each has its memory and its connections to the database."""
 CONNECTIONS = 10
 """To the database, kept open by all processes together; each has five at least."""
+GIVES_WAY = 5
+"""How much nicer they are than a controller on the same machine: who admits goes before who only reads."""
 
 
 def run_api(options: ApiOptions) -> None:
@@ -59,6 +62,7 @@ def _tell(options: ApiOptions, store: Store, listening: socket.socket, workers: 
 def _work(given: Given, options: ApiOptions) -> None:
     """One of several processes, until SIGINT or SIGTERM."""
     configure_logs()
+    os.nice(GIVES_WAY)
     with open_database(given.database, timeout=None, pool_size=max(5, CONNECTIONS // given.workers)) as database:
         planner = PlannerElsewhere(given.planner)
         serving = _serve(options, Store(database.engine), given.listening, given.shared, planner)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from queue_manager.cluster.clock import Clock
 
-PER_POD = 0.0004
+PER_POD = 0.0002
 LONGEST = 0.4
 """Seconds between two looks at one workload, for each of its pods and at most. A look goes through all of its pods: one
 for each of their events would cost their number squared. A few dozen pods never wait longer than events are gathered
