@@ -127,6 +127,7 @@ _STOP = {
     "by": "ada",
     "at": _AT,
     "reason": "storage is being moved",
+    "authority": "Cohort/research",
     "message": "",
 }
 _SCOPES = [{"role": "operator", "node": "company/research"}]

@@ -39,4 +39,9 @@ class Stop(ApiModel):
     by: str = ""
     at: datetime | None = None
     reason: str = ""
+    authority: str | None = Field(
+        None,
+        description="The node from which it was set (Cohort/NAME, Queue/NAME; empty: the whole tree): a role below that "
+        "alone does not end it. Null where nobody has stopped it, or before this was kept",
+    )
     message: str = Field("", description="Why it is stopped although nobody has stopped it by hand, or is not there")

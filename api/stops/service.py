@@ -20,6 +20,7 @@ from ..paging import Page, page_by
 from ..planning import service as planning
 from ..problems import not_found
 from . import schemas
+from .authority import authority_over
 
 
 def list_stops(context: Context, cursor: str, limit: int) -> Page[schemas.Stop]:
@@ -33,15 +34,16 @@ def list_stops(context: Context, cursor: str, limit: int) -> Page[schemas.Stop]:
 
 
 def stop(context: Context, kind: str, namespace: str, name: str, request: schemas.StopRequest) -> schemas.Stop:
-    """Stops something, or ends that. 404 where there is no such thing."""
+    """Stops something, or ends that. 404 where there is no such thing, 403 where that is not the caller's to end."""
 
     def attempt(loaded: Loaded) -> schemas.Stop:
         subject = _subject(loaded, kind, namespace, name)
         known = next((each for each in loaded.stops if each.subject == subject), None)
         caller, now = context.caller, context.now()
         wanted = Stop(kind, subject[2], StopPolicy(request.policy), namespace, caller.name, request.reason, moment(now))
-        if known is not None and replace(known, at=wanted.at) == wanted:
+        if known is not None and replace(known, at=wanted.at, authority=None) == wanted:
             return _shown(loaded, subject, known)  # asked for twice
+        wanted = replace(wanted, authority=authority_over(context, loaded, wanted, known))
         context.store.apply_configuration(
             [] if wanted.policy is StopPolicy.NONE else [_row(wanted)],
             delete=[wanted.key] if wanted.policy is StopPolicy.NONE and known is not None else [],
@@ -144,6 +146,7 @@ def _shown(loaded: Loaded, subject: tuple[str, str, str], known: Stop | None) ->
             "by": known.by if known is not None else "",
             "at": known.at if known is not None else None,
             "reason": known.reason if known is not None else "",
+            "authority": known.authority if known is not None else None,
             "message": message,
         }
     )

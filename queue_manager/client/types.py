@@ -199,6 +199,7 @@ class Stop(TypedDict):
     by: str
     at: str | None
     reason: str
+    authority: str | None
     message: str
 
 

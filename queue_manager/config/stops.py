@@ -35,7 +35,11 @@ class Stored(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """`kind` and `name` (a local queue's has a `namespace`) is what is stopped, `by` whom, `at` when (RFC 3339)."""
+    """`kind` and `name` (a local queue's has a `namespace`) is what is stopped, `by` whom, `at` when (RFC 3339).
+
+    `authority` is the node (`Cohort/NAME`, `Queue/NAME`) from which its author may stop what lies below: nobody ends the
+    stop who has a role below that alone (docs/decisions/0013). "" is the whole tree; stops older than that have None.
+    """
 
     kind: str
     name: str
@@ -44,6 +48,7 @@ class Stop:
     by: str = ""
     reason: str = ""
     at: str = ""
+    authority: str | None = None
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -69,6 +74,7 @@ class Stop:
             "by": self.by,
             "reason": self.reason,
             "at": self.at,
+            "authority": self.authority,
         }
 
 
