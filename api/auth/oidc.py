@@ -68,7 +68,7 @@ class OidcVerifier:
     """Tokens of one provider."""
 
     def __init__(self, settings: OidcSettings, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._settings = settings
+        self.settings = settings
         self._monotonic = monotonic
         self._keys: dict[str, PyJWK] = {}
         self._read_at = self._tried_at = float("-inf")
@@ -81,7 +81,7 @@ class OidcVerifier:
             unproven = jwt.decode(credential, options={"verify_signature": False})
         except jwt.PyJWTError:
             return False
-        return unproven.get("iss") == self._settings.issuer
+        return unproven.get("iss") == self.settings.issuer
 
     async def verify(self, credential: str, address: str = "") -> Identity:
         """Whose it is."""
@@ -92,8 +92,8 @@ class OidcVerifier:
                 credential,
                 key.key,
                 algorithms=_algorithms(key),
-                audience=self._settings.audience,
-                issuer=self._settings.issuer,
+                audience=self.settings.audience,
+                issuer=self.settings.issuer,
                 leeway=LEEWAY,
                 options={"require": ["exp", "iss", "aud"]},
             )
@@ -104,7 +104,7 @@ class OidcVerifier:
         return self._identity(claims)
 
     def _identity(self, claims: Mapping[str, Any]) -> Identity:
-        settings = self._settings
+        settings = self.settings
         name, groups = claims.get(settings.username_claim), claims.get(settings.groups_claim, [])
         if not isinstance(name, str) or not name or len(name) > 500 or not name.isprintable():
             raise RefusedError(f"claim {settings.username_claim!r} is no name")
@@ -141,12 +141,12 @@ class OidcVerifier:
             try:
                 self._keys = await self._read_keys()
             except (aiohttp.ClientError, TimeoutError, ValueError, KeyError, TypeError, jwt.PyJWTError) as error:
-                log.warning("keys of the OIDC provider not read", issuer=self._settings.issuer, why=str(error)[:200])
+                log.warning("keys of the OIDC provider not read", issuer=self.settings.issuer, why=str(error)[:200])
                 return
             self._read_at = now
 
     async def _read_keys(self) -> dict[str, PyJWK]:
-        issuer = self._settings.issuer
+        issuer = self.settings.issuer
         found = await self._get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if found["issuer"] != issuer:
             raise ValueError(f"the provider calls itself {found['issuer']!r}")
@@ -177,7 +177,7 @@ class OidcVerifier:
         return json.loads(body)
 
     def _connector(self) -> aiohttp.TCPConnector:
-        file = self._settings.ca_file
+        file = self.settings.ca_file
         return aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=file)) if file else aiohttp.TCPConnector()
 
     async def close(self) -> None:

@@ -58,6 +58,6 @@ def _refusal(context: Context, known: Stop) -> str:
     where = f"at the {kind.lower()} {name!r}" if name else "at the whole tree"
     what = "ends" if known.policy is StopPolicy.HOLD else "ends or loosens"
     return (
-        f"{known.kind} {known.name} was stopped ({known.policy.value}) from above: {context.caller.name} needs the role "
-        f"{Role.OPERATOR.word} {where}, where whoever stopped it had it; nobody else {what} that"
+        f"{known.kind} {known.name} was stopped ({known.policy.value}) from above: {context.caller.name} needs the "
+        f"role {Role.OPERATOR.word} {where}, where whoever stopped it had it; nobody else {what} that"
     )

@@ -41,7 +41,7 @@ class Stop(ApiModel):
     reason: str = ""
     authority: str | None = Field(
         None,
-        description="The node from which it was set (Cohort/NAME, Queue/NAME; empty: the whole tree): a role below that "
-        "alone does not end it. Null where nobody has stopped it, or before this was kept",
+        description="The node from which it was set (Cohort/NAME, Queue/NAME; empty: the whole tree): a role below "
+        "that alone does not end it. Null where nobody has stopped it, or before this was kept",
     )
     message: str = Field("", description="Why it is stopped although nobody has stopped it by hand, or is not there")

@@ -19,6 +19,8 @@ from queue_manager.cluster.port import Cluster
 from queue_manager.store.store import Store
 from queue_manager.store.tokens import Maker, Scope, new_secret
 
+NO_PREFIX = "-"
+"""In place of a prefix: there is none, on purpose."""
 FIRST = "admin"
 PROFILE = "local"
 
@@ -39,7 +41,8 @@ def is_required(options: AuthOptions, host: str) -> bool:
 
 
 def authentication_of(options: AuthOptions, host: str, store: Store, cluster: Cluster | None = None) -> Authentication:
-    """API tokens always; OIDC and Kubernetes' tokens where they are set up, for which `cluster` is asked."""
+    """API tokens always; OIDC and Kubernetes' tokens where they are set up, for which `cluster` is asked; without it
+    this says only what will be."""
     required = is_required(options, host)
     verifiers: list[Verifier] = [TokenVerifier(store, utc_now)]
     ways = ["API tokens"]
@@ -47,9 +50,10 @@ def authentication_of(options: AuthOptions, host: str, store: Store, cluster: Cl
     if oidc is not None:
         verifiers.append(OidcVerifier(oidc))
         ways.append("OIDC")
-    if options.kubernetes and cluster is not None:
-        verifiers.append(KubernetesVerifier(cluster, options.kubernetes_audience))
+    if options.kubernetes:
         ways.append("Kubernetes tokens")
+        if cluster is not None:
+            verifiers.append(KubernetesVerifier(cluster, options.kubernetes_audience))
     hosts = frozenset(name.lower() for name in options.hosts)
     if required and not hosts and not is_loopback(host):
         hosts = frozenset({"*"})  # a page of another name carries no cookie of ours, and no token
@@ -68,13 +72,26 @@ def _oidc(options: AuthOptions) -> OidcSettings | None:
         options.oidc_audience,
         read("QM_OIDC_USERNAME_CLAIM") or "sub",
         read("QM_OIDC_GROUPS_CLAIM") or "groups",
-        read("QM_OIDC_USERNAME_PREFIX", ""),
-        read("QM_OIDC_GROUPS_PREFIX", ""),
+        _prefix(options, "QM_OIDC_USERNAME_PREFIX"),
+        _prefix(options, "QM_OIDC_GROUPS_PREFIX"),
         read("QM_OIDC_CA_FILE", ""),
     )
     if problem := settings.problem():
         raise CommandError(problem)
     return settings
+
+
+def _prefix(options: AuthOptions, variable: str) -> str:
+    """What is put before names of the provider. Where Kubernetes gives names, too, somebody has to say whether those
+    mean the same people (docs/decisions/0014)."""
+    given = os.environ.get(variable, "")
+    if not given and options.kubernetes:
+        raise CommandError(
+            f"--oidc-issuer and --kubernetes-auth both name users and groups, and {variable} does not tell them apart",
+            f"set {variable} to a prefix for the OIDC provider's, such as oidc: (bindings name them with it), or to "
+            f"{NO_PREFIX} where one name means the same people in both",
+        )
+    return "" if given == NO_PREFIX else given
 
 
 def words_on(authentication: Authentication) -> str:

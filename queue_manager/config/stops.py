@@ -37,8 +37,9 @@ class Stored(Protocol):
 class Stop:
     """`kind` and `name` (a local queue's has a `namespace`) is what is stopped, `by` whom, `at` when (RFC 3339).
 
-    `authority` is the node (`Cohort/NAME`, `Queue/NAME`) from which its author may stop what lies below: nobody ends the
-    stop who has a role below that alone (docs/decisions/0013). "" is the whole tree; stops older than that have None.
+    `authority` is the node (`Cohort/NAME`, `Queue/NAME`) from which its author may stop what lies below: nobody ends
+    the stop who has a role below that alone (docs/decisions/0013). "" is the whole tree; stops older than that have
+    None.
     """
 
     kind: str

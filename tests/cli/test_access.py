@@ -6,10 +6,12 @@ import csv
 import io
 import json
 import stat
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from api.auth.oidc import OidcVerifier
 from queue_manager.cli import profiles
 from queue_manager.cli.authentication import authentication_of, first_token, is_required
 from queue_manager.cli.errors import CommandError
@@ -121,6 +123,29 @@ def test_without_authentication_nobody_else_is_let_in(options: AuthOptions, host
 def test_settings_of_a_provider_that_can_t_be_right(store: Store, options: AuthOptions, why: str):
     with pytest.raises(CommandError, match=why):
         authentication_of(options, "127.0.0.1", store)
+
+
+BOTH = AuthOptions(oidc_issuer="https://idp.example", oidc_audience="x", kubernetes=True)
+PREFIXES = ("QM_OIDC_USERNAME_PREFIX", "QM_OIDC_GROUPS_PREFIX")
+
+
+@pytest.mark.parametrize("missing", PREFIXES)
+def test_names_of_a_provider_and_of_kubernetes_are_told_apart_or_said_to_be_one(
+    store: Store, monkeypatch: pytest.MonkeyPatch, missing: str
+):
+    for name in PREFIXES:
+        monkeypatch.setenv(name, "" if name == missing else "oidc:")
+    with pytest.raises(CommandError, match=f"{missing} does not tell them apart"):
+        authentication_of(BOTH, "127.0.0.1", store)
+    assert authentication_of(replace(BOTH, kubernetes=False), "127.0.0.1", store).ways == ["API tokens", "OIDC"]
+    for prefix in ("-", "people:"):
+        monkeypatch.setenv(missing, prefix)
+        made = authentication_of(BOTH, "127.0.0.1", store)
+        assert made.ways == ["API tokens", "OIDC", "Kubernetes tokens"]
+        [oidc] = [each for each in made.verifiers if isinstance(each, OidcVerifier)]
+        settings = {"QM_OIDC_USERNAME_PREFIX": oidc.settings.username_prefix}
+        settings["QM_OIDC_GROUPS_PREFIX"] = oidc.settings.groups_prefix
+        assert settings == {**dict.fromkeys(PREFIXES, "oidc:"), missing: "" if prefix == "-" else prefix}
 
 
 def test_a_token_is_made_by_the_database_alone(database_url: str, store: Store):
