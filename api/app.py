@@ -88,7 +88,7 @@ def create_app(
         lifespan=lifespan,
     )
     app.state.context = context
-    app.state.hub = Hub(RequestStore(store.engine))
+    app.state.hub = Hub(RequestStore(store.engine), shared)
     app.state.registry = registry
     app.state.not_ready = not_ready
     problems.install(app, veiled_problem)

@@ -25,6 +25,10 @@ class Bucket:
             return 0.0
         return (1 - self.left) / rate
 
+    def give_back(self, burst: float) -> None:
+        """One that was taken and not used."""
+        self.left = min(burst, self.left + 1)
+
 
 class Buckets:
     """The buckets of all callers of a process."""
@@ -41,3 +45,8 @@ class Buckets:
                 self._found.popitem(last=False)
         self._found.move_to_end(who)
         return bucket.take(rate, burst, now)
+
+    def give_back(self, who: bytes, burst: float) -> None:
+        """One that was taken and not used."""
+        if who in self._found:
+            self._found[who].give_back(burst)

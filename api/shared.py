@@ -1,5 +1,6 @@
-"""What the processes of one server have in common: how much each caller has asked for, and whose turn it is to change
-the configuration. It lies in memory that they share; its locks are the kernel's, so that they end with their holder."""
+"""What the processes of one server have in common: how much each caller has asked for and has open, and whose turn it
+is to change the configuration. It lies in memory that they share; its locks are the kernel's, so that they end with
+their holder."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ _PLACE = struct.Struct("16sdd")
 _SET = WAYS * _PLACE.size
 _SIZE = SETS * _SET
 _BUCKETS, _WRITING = 0, 1
-"""The bytes that are locked."""
+_SEATS, _EACH, _CALLERS = 1 << 32, 1 << 8, 1 << 48
+"""The bytes that are locked: two, and behind what the file holds one for each seat of a caller's."""
 
 
 class Shared:
@@ -39,8 +41,7 @@ class Shared:
 
     def take(self, who: bytes, rate: float, burst: float, now: float) -> float:
         """As `Buckets.take`; `now` is a clock that all processes have, as `time.monotonic` is on Linux."""
-        name = hashlib.blake2b(who, digest_size=16).digest()
-        first = int.from_bytes(name[:4], "little") % SETS * _SET
+        name, first = _set_of(who)
         with _locked(self._fd, _BUCKETS):
             place, oldest, bucket = first, float("inf"), Bucket(burst, now)
             for each in range(first, first + _SET, _PLACE.size):
@@ -53,6 +54,29 @@ class Shared:
             wait = bucket.take(rate, burst, now)
             _PLACE.pack_into(self._map, place, name, bucket.left, bucket.at)
         return wait
+
+    def give_back(self, who: bytes, burst: float) -> None:
+        """As `Buckets.give_back`."""
+        name, first = _set_of(who)
+        with _locked(self._fd, _BUCKETS):
+            for each in range(first, first + _SET, _PLACE.size):
+                found, left, at = _PLACE.unpack_from(self._map, each)
+                if found == name:
+                    bucket = Bucket(left, at)
+                    bucket.give_back(burst)
+                    _PLACE.pack_into(self._map, each, name, bucket.left, bucket.at)
+
+    def lock(self, name: bytes, number: int) -> bool:
+        """As `seats.Locks`; the numbers of a name are below 256."""
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _seat(name, number))
+        except (BlockingIOError, PermissionError):  # which of them is the system's choice
+            return False
+        return True
+
+    def unlock(self, name: bytes, number: int) -> None:
+        """As `seats.Locks`."""
+        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _seat(name, number))
 
 
 class _Turn:
@@ -76,6 +100,18 @@ class _Turn:
             self._held.close()
         finally:
             self._here.release()
+
+
+def _set_of(who: bytes) -> tuple[bytes, int]:
+    name = hashlib.blake2b(who, digest_size=16).digest()
+    return name, int.from_bytes(name[:4], "little") % SETS * _SET
+
+
+def _seat(name: bytes, number: int) -> int:
+    if not 0 <= number < _EACH:
+        raise ValueError(number)
+    caller = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little") % _CALLERS
+    return _SEATS + caller * _EACH + number
 
 
 @contextlib.contextmanager

@@ -13,7 +13,8 @@ from typing import TypeVar
 from queue_manager.cluster.credentials import CredentialsError
 from queue_manager.cluster.port import TOKEN_REVIEWS, ApiError, Cluster
 
-from ..buckets import Bucket
+from ..buckets import Buckets
+from ..shared import Shared
 from .authentication import RefusedError, TooManyError, UnavailableError
 from .identity import EVERYBODY, Identity, Source, is_ours
 
@@ -35,14 +36,21 @@ V = TypeVar("V")
 class KubernetesVerifier:
     """Tokens that an API server knows. With an `audience` only those that are made for it."""
 
-    def __init__(self, cluster: Cluster, audience: str = "", monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        audience: str = "",
+        monotonic: Callable[[], float] = time.monotonic,
+        buckets: Buckets | Shared | None = None,
+    ) -> None:
+        """Processes of a server that share `buckets` ask about unknown tokens of an address as one."""
         self._cluster = cluster
         self._audience = audience
         self._monotonic = monotonic
         self._accepted: OrderedDict[bytes, tuple[float, Identity]] = OrderedDict()
         self._refused: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
         self._known: OrderedDict[bytes, None] = OrderedDict()
-        self._budgets: OrderedDict[str, Bucket] = OrderedDict()
+        self._buckets = buckets or Buckets()
         self._asking: dict[bytes, asyncio.Future[Identity | str]] = {}
 
     def takes(self, credential: str) -> bool:
@@ -67,33 +75,31 @@ class KubernetesVerifier:
         """Requests with one token at the same time wait for one answer."""
         asking = self._asking.get(place)
         if asking is None:
-            budget = None if place in self._known else self._drawn_on(address)
-            asking = asyncio.ensure_future(self._ask(place, credential, budget))
+            drawn_on = b"" if place in self._known else self._drawn_on(address)
+            asking = asyncio.ensure_future(self._ask(place, credential, drawn_on))
             self._asking[place] = asking
             asking.add_done_callback(lambda _: self._asking.pop(place, None))
         return await asyncio.shield(asking)
 
-    async def _ask(self, place: bytes, credential: str, budget: Bucket | None) -> Identity | str:
+    async def _ask(self, place: bytes, credential: str, drawn_on: bytes) -> Identity | str:
         found = await self._review(credential)
         until = self._monotonic() + KEPT
         if isinstance(found, str):
             self._accepted.pop(place, None)
             _keep(self._refused, place, (until, found), MOST)
             return found
-        if budget is not None:
-            budget.left += 1
+        if drawn_on:
+            self._buckets.give_back(drawn_on, UNKNOWN_AT_ONCE)
         _keep(self._accepted, place, (until, found), MOST)
         _keep(self._known, place, None, KNOWN)
         return found
 
-    def _drawn_on(self, address: str) -> Bucket:
-        """The budget of an address, with one taken out."""
-        now = self._monotonic()
-        bucket = self._budgets.get(address) or Bucket(UNKNOWN_AT_ONCE, now)
-        _keep(self._budgets, address, bucket, KNOWN)
-        if bucket.take(UNKNOWN_A_SECOND, UNKNOWN_AT_ONCE, now):
+    def _drawn_on(self, address: str) -> bytes:
+        """Name of the bucket of an address, with one taken out."""
+        who = f"unknown tokens of {address}".encode()
+        if self._buckets.take(who, UNKNOWN_A_SECOND, UNKNOWN_AT_ONCE, self._monotonic()):
             raise TooManyError("too many tokens that nobody knows came from this address; try again in a moment")
-        return bucket
+        return who
 
     async def _review(self, credential: str) -> Identity | str:
         audiences = {"audiences": [self._audience]} if self._audience else {}

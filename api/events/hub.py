@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -22,6 +21,8 @@ from queue_manager.store.listen import listen
 from queue_manager.store.notify import CHANGED, CONFIGURATION, INSTRUCTIONS
 from queue_manager.store.requests import RequestStore
 
+from ..seats import Locks, Seats
+
 log = structlog.get_logger(__name__)
 
 BATCH = 500
@@ -32,12 +33,14 @@ RING = 5_000
 class Hub:
     """Runs while somebody follows. All methods are for one event loop."""
 
-    def __init__(self, store: RequestStore) -> None:
+    def __init__(self, store: RequestStore, locks: Locks | None = None) -> None:
+        """`locks` are of servers that have several processes."""
         self._store = store
+        self.seats = Seats(locks)
+        """Streams that somebody may have."""
         self._ring: list[Event] = []
         self._floor = self._last = 0
         self._streams = 0
-        self._of: Counter[str] = Counter()
         self._grown = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
@@ -59,15 +62,10 @@ class Hub:
         """Ends all streams at once; to be called in the event loop."""
         self.closing.set()
 
-    def streams_of(self, who: str) -> int:
-        """How many of them are somebody's."""
-        return self._of[who]
-
-    async def begin(self, who: str = "") -> Range:
+    async def begin(self) -> Range:
         """Which events there are; from now on the hub follows, until `end` was called as often, whatever became of
         this."""
         self._streams += 1
-        self._of[who] += 1
         async with self._starting:
             known = await run_in_threadpool(self._store.known_events)
             if self._task is None:
@@ -75,11 +73,9 @@ class Hub:
                 self._task = asyncio.create_task(self._listen())
             return known
 
-    async def end(self, who: str = "") -> None:
+    async def end(self) -> None:
         """A stream is over."""
         self._streams -= 1
-        self._of[who] -= 1
-        self._of += Counter()  # forgets those of nobody
         if self._streams == 0 and self._task is not None:
             task, self._task = self._task, None
             task.cancel()

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from queue_manager.store.events import ACTION, CONFIGURATION, Event
 
@@ -28,7 +28,8 @@ PROOF = 5.0
 that is revoked, or the last role, at most."""
 STREAMS = 500
 STREAMS_EACH = 50
-"""Streams of one process, and those of one caller who gave a proof: nobody takes the places of all others."""
+"""Streams of one process; and those of one caller who gave a proof, in all processes of the server: nobody takes the
+places of all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +79,25 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if refusal := self._refusal():
-            await problem_response(*refusal, headers={"Retry-After": "10"})(scope, receive, send)
+            await _refuse(*refusal)(scope, receive, send)
             return
+        if not self._who:
+            await self._stream(receive, send)
+            return
+        seat = self._hub.seats.take(self._who, STREAMS_EACH)
+        if seat is None:
+            detail = f"{STREAMS_EACH} streams of yours are open already"
+            await _refuse(429, "Too many streams", detail)(scope, receive, send)
+            return
+        try:
+            await self._stream(receive, send)
+        finally:
+            self._hub.seats.give_back(self._who, seat)
+
+    async def _stream(self, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
         try:
-            known = await self._hub.begin(self._who)
+            known = await self._hub.begin()
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             ways = (
                 self._push(self._texts(known.purged, known.last), send),
@@ -99,13 +114,11 @@ class EventStream(Response):
                 await asyncio.gather(*tasks, return_exceptions=True)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            await self._hub.end(self._who)
+            await self._hub.end()
 
     def _refusal(self) -> tuple[int, str, str] | None:
         if self._hub.closing.is_set():
             return 503, "Server is ending", "try again in a moment"
-        if self._who and self._hub.streams_of(self._who) >= STREAMS_EACH:
-            return 429, "Too many streams", f"{STREAMS_EACH} streams of yours are open already"
         if self._hub.streams >= STREAMS:
             return 503, "Too many streams", f"{STREAMS} streams are open already"
         return None
@@ -157,6 +170,10 @@ class EventStream(Response):
         if event.type == ACTION and self._wanted.veiled is not None:
             return await run_in_threadpool(self._wanted.veiled, event.body)
         return event.body
+
+
+def _refuse(status: int, title: str, detail: str) -> ASGIApp:
+    return problem_response(status, title, detail, headers={"Retry-After": "10"})
 
 
 def _text(name: str, id: int, data: Mapping[str, Any]) -> bytes:

@@ -12,6 +12,7 @@ from api.auth.oidc import OidcSettings, OidcVerifier
 from api.auth.token_verifier import TokenVerifier
 from api.context import utc_now
 from api.security import is_loopback, require_loopback
+from api.shared import Shared
 from queue_manager.cli import profiles
 from queue_manager.cli.errors import CommandError
 from queue_manager.cli.options import AuthMode, AuthOptions
@@ -40,9 +41,11 @@ def is_required(options: AuthOptions, host: str) -> bool:
     return options.mode is AuthMode.REQUIRED or elsewhere
 
 
-def authentication_of(options: AuthOptions, host: str, store: Store, cluster: Cluster | None = None) -> Authentication:
+def authentication_of(
+    options: AuthOptions, host: str, store: Store, cluster: Cluster | None = None, shared: Shared | None = None
+) -> Authentication:
     """API tokens always; OIDC and Kubernetes' tokens where they are set up, for which `cluster` is asked; without it
-    this says only what will be."""
+    this says only what will be. `shared` is of servers that have several processes."""
     required = is_required(options, host)
     verifiers: list[Verifier] = [TokenVerifier(store, utc_now)]
     ways = ["API tokens"]
@@ -53,7 +56,7 @@ def authentication_of(options: AuthOptions, host: str, store: Store, cluster: Cl
     if options.kubernetes:
         ways.append("Kubernetes tokens")
         if cluster is not None:
-            verifiers.append(KubernetesVerifier(cluster, options.kubernetes_audience))
+            verifiers.append(KubernetesVerifier(cluster, options.kubernetes_audience, buckets=shared))
     hosts = frozenset(name.lower() for name in options.hosts)
     if required and not hosts and not is_loopback(host):
         hosts = frozenset({"*"})  # a page of another name carries no cookie of ours, and no token

@@ -77,7 +77,7 @@ async def _serve(
     planner: PlannerElsewhere | None = None,
 ) -> None:
     reviewer = ApiServer(Credentials.default(options.kubeconfig)) if options.auth.kubernetes else None
-    authentication = authentication_of(options.auth, options.host, store, reviewer)
+    authentication = authentication_of(options.auth, options.host, store, reviewer, shared)
     settle_garbage()
     app = create_app(store, registry=REGISTRY, warm=True, authentication=authentication, shared=shared, planner=planner)
     await serve_http(app, listening, app.state.hub.close)

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import multiprocessing
 import re
+import signal
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from multiprocessing.connection import Connection
 from typing import Any
 
 import msgspec
@@ -25,6 +28,8 @@ from api.context import Context
 from api.events import reader as readers
 from api.events import stream as streams
 from api.events.reader import Reader
+from api.seats import Seats
+from api.shared import Shared
 from queue_manager.store.records import Change, Wish
 from queue_manager.store.store import Store
 from queue_manager.store.tokens import Scope, new_secret
@@ -236,3 +241,32 @@ async def test_one_reader_does_not_take_the_places_of_all(store: Store, monkeypa
     async with following(app, mine) as again:
         assert again.status == 200
     assert app.state.hub.streams == 0
+
+
+def _sit(shared: Shared, who: str, answers: Connection) -> None:
+    answers.send(Seats(shared).take(who, 1))
+    signal.pause()
+
+
+async def test_streams_of_a_caller_count_in_all_processes(store: Store, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(streams, "STREAMS_EACH", 1)
+    settle(store)
+    shared = Shared()
+    verifier = TokenVerifier(store, lambda: NOW)
+    authentication = Authentication(required=True, verifiers=[verifier])
+    app = create_app(store, registry=CollectorRegistry(), authentication=authentication, shared=shared)
+    secret = token(store, "viewer", name="mine")
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    other = context.Process(target=_sit, args=(shared, (await verifier.verify(secret)).key, theirs))
+    other.start()
+    try:
+        assert await asyncio.to_thread(ours.recv) == 0
+        async with following(app, secret) as client:
+            await client.over()
+            assert client.status == 429
+    finally:
+        other.kill()
+        other.join()
+    async with following(app, secret) as client:
+        assert client.status == 200

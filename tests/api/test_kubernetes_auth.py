@@ -12,6 +12,7 @@ import pytest
 from api.auth import kubernetes
 from api.auth.authentication import RefusedError, TooManyError, UnavailableError
 from api.auth.kubernetes import KEPT, UNKNOWN_AT_ONCE, KubernetesVerifier
+from api.shared import Shared
 from queue_manager.cluster.clock import SystemClock
 from queue_manager.cluster.credentials import Credentials
 from queue_manager.cluster.port import ApiError, Resource
@@ -128,6 +129,18 @@ async def test_made_up_tokens_of_an_address_are_asked_about_so_often_and_good_on
         with contextlib.suppress(RefusedError, TooManyError):
             await verifier.verify(f"third-{number}", "10.0.0.1")
     assert (await verifier.verify("good", "10.0.0.1")).name == ROBOT
+
+
+async def test_processes_ask_about_made_up_tokens_of_an_address_as_one():
+    shared, reviews = Shared(), Reviews()
+    one, other = (KubernetesVerifier(reviews, monotonic=lambda: 5.0, buckets=shared) for _ in range(2))  # type: ignore[arg-type]
+    for number in range(UNKNOWN_AT_ONCE):
+        with pytest.raises(RefusedError):
+            await (one, other)[number % 2].verify(f"made-up-{number}", "10.0.0.1")
+    for verifier in (one, other):
+        with pytest.raises(TooManyError):
+            await verifier.verify("another", "10.0.0.1")
+        assert (await verifier.verify("good", "10.0.0.2")).name == ROBOT
 
 
 async def test_bad_tokens_do_not_drive_out_good_ones(monkeypatch: pytest.MonkeyPatch):

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from api.buckets import Buckets
+from api.seats import Seats
 from api.shared import SETS, WAYS, Shared
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -22,6 +23,9 @@ def test_shared_buckets_count_as_own_ones(seed: int):
     for _ in range(3000):
         now += random.choice((0, 0.01, 0.2, 3))
         who = str(random.randrange(20)).encode()
+        if random.random() < 0.1:
+            shared.give_back(who, 8)
+            own.give_back(who, 8)
         assert shared.take(who, 5, 8, now) == own.take(who, 5, 8, now)
 
 
@@ -74,3 +78,27 @@ def test_whose_turn_it_is_ends_with_the_process():
         pass
     with shared.writing:
         pass
+
+
+def _sit(shared: Shared, answers: Connection) -> None:
+    seats = Seats(shared)
+    answers.send([seats.take("ada", 3), seats.take("ada", 3), seats.take("grace", 3)])
+    signal.pause()
+
+
+def test_seats_are_those_of_all_processes_and_free_again_with_the_one_that_had_them():
+    shared = Shared()
+    ours, theirs = SPAWN.Pipe()
+    process = SPAWN.Process(target=_sit, args=(shared, theirs))
+    process.start()
+    assert ours.recv() == [0, 1, 0]
+    seats = Seats(shared)
+    assert [seats.take("ada", 3), seats.take("ada", 3)] == [2, None]
+    assert [seats.take("grace", 3) for _ in range(3)] == [1, 2, None]
+    seats.give_back("ada", 2)
+    assert seats.take("ada", 3) == 2
+    os.kill(process.pid or 0, signal.SIGKILL)
+    process.join()
+    assert [seats.take("ada", 3) for _ in range(3)] == [0, 1, None]
+    seats.give_back("ada", 1)
+    assert [seats.take("ada", 3), seats.take("ada", 3)] == [1, None]
