@@ -232,6 +232,12 @@ PLANNED = {
     "of a queue": (WorkloadFilter(queues=("team-0007",)), "-created"),
     "of a cohort of 20 queues": (WorkloadFilter(queues=tuple(f"team-{n:04}" for n in range(7, 200, 10))), "-created"),
     "of a user, failed": (WorkloadFilter(user="user-7", states=(State.FAILED,)), "-created"),
+    "of a namespace, failed": (WorkloadFilter(namespace="ns-0020", states=(State.FAILED,)), "-created"),
+    "of a namespace, failed, of which there are none": (
+        WorkloadFilter(namespace="ns-0007", states=(State.FAILED,)),
+        "-created",
+    ),
+    "failed, ended last": (WorkloadFilter(states=(State.FAILED,)), "-finished"),
     "of a kind": (WorkloadFilter(kind="JobSet"), "-created"),
     "part of a name": (WorkloadFilter(text="abc4"), "-created"),
     "waiting": (WorkloadFilter(states=(State.WAITING,)), "-created"),

@@ -79,12 +79,14 @@ def _index_key(column: str) -> Column[int]:
     return Column(column, Integer, primary_key=True, autoincrement=False)
 
 
-def _for_lists() -> Iterator[Index]:
-    """What filters and sorts of a list of workloads go by: live and ended ones have the same."""
-    yield Index(None, "created_at", "uid")
-    for column in ("queue", "namespace", "user", "state", "kind", "priority"):
-        yield Index(None, column, "created_at", "uid")
-    yield Index(None, "namespace", "name", "uid")
+def _for_lists(*last: str) -> Iterator[Index]:
+    """What filters and sorts of a list of workloads go by. Each ends with the columns `last`: where the list is of one
+    state, others are skipped without looking at their rows."""
+    yield Index(None, "created_at", "uid", *last)
+    for column in ("queue", "namespace", "user", "kind", "priority"):
+        yield Index(None, column, "created_at", "uid", *last)
+    yield Index(None, "state", "created_at", "uid")
+    yield Index(None, "namespace", "name", "uid", *last)
 
 
 revisions = Table(
@@ -204,8 +206,8 @@ history = Table(
     _json("pod_groups", "[]"),
     _json("pod_sets", "[]"),
     _json("admissions", "[]"),
-    *_for_lists(),
-    Index(None, "finished_at", "uid"),
+    *_for_lists("state"),
+    Index(None, "finished_at", "uid", "state"),
     postgresql_partition_by="RANGE (finished_at)",
     comment="Workloads that ended, by month of their end; row, pod_groups, pod_sets and admissions are those of the "
     "live tables",

@@ -243,6 +243,34 @@ def test_a_page_reads_no_more_rows_than_it_may_show(big: Store, sort: str, wante
     assert read <= 101, plan
 
 
+ONE_STATE = (
+    WorkloadFilter(namespace="ns-0"),  # all of it failed
+    WorkloadFilter(namespace="ns-3"),  # nothing of it did
+    WorkloadFilter(queues=("queue-50",)),
+    WorkloadFilter(user="user-50"),
+)
+
+
+@pytest.mark.parametrize("wanted", ONE_STATE)
+def test_a_page_of_one_state_looks_at_no_rows_of_others(big: Store, wanted: WorkloadFilter) -> None:
+    failed = replace(wanted, states=(State.FAILED,))
+    page = lambda store: store.page_of_workloads(failed, "-created", None, 100)  # noqa: E731
+    ((_, plan),) = plans(big, page, "ANALYZE, TIMING OFF,")
+    _, _, ended = plan.partition("workload_history_2025_11_")
+    assert "state = 'failed'" in ended
+    assert "BitmapAnd" not in ended, plan
+    assert "Rows Removed" not in ended, plan
+
+
+def test_json_is_made_of_the_rows_of_a_page_alone(big: Store) -> None:
+    newest = lambda store: store.page_of_workloads(WorkloadFilter(), "-created", None, 100)  # noqa: E731
+    ((_, plan),) = plans(big, newest, "VERBOSE,")
+    last_step, before = plan.split("Limit", 1)
+    as_text = re.compile(r'(row|pod_groups|pod_sets)"?\)::text')
+    assert len(as_text.findall(last_step)) == 3, plan
+    assert not as_text.search(before), plan
+
+
 def test_a_commit_goes_by_an_index(big: Store) -> None:
     rows = big.get_workloads([f"uid-{i:06}" for i in range(ALL - 199, ALL)])
     waiting = [row for row in rows if row.state is State.WAITING]
