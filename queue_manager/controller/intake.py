@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from urllib.parse import unquote
 
@@ -135,6 +136,12 @@ class Intake:
             may_preempt=pods.get("preemptionPolicy") != "Never",
             inputs={**row.inputs, KUBERNETES_CLASS + pod_priority_class: identity(pods)},
         )
+
+
+def arrived_at(created: datetime, seen: datetime) -> datetime:
+    """When a job came: `created` is told in whole seconds, and of two jobs of one second the one seen first is the
+    older. Never outside its second, however late it is seen and whatever the clocks say."""
+    return min(max(created, seen), created + timedelta(microseconds=999_999))
 
 
 def with_disruption(resolved: Resolved, mode: DisruptionMode | None) -> Resolved:

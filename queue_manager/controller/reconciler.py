@@ -19,7 +19,7 @@ from queue_manager.controller.executor import Executors
 from queue_manager.controller.explanations import outside
 from queue_manager.controller.group_watch import change_by_groups
 from queue_manager.controller.instructions import Instructions
-from queue_manager.controller.intake import Reading, merged, same_pods, with_reclaimed
+from queue_manager.controller.intake import Reading, arrived_at, merged, same_pods, with_reclaimed
 from queue_manager.controller.labels import as_labelled, outvoted, settled
 from queue_manager.controller.lifecycle import Rules, overdue, rules_for
 from queue_manager.controller.lost_nodes import given_up
@@ -311,7 +311,7 @@ class Reconciler:
         ):
             return None
         reading = self._picture.intake.read_all(obj, kind)
-        row = reading.row
+        row = replace(reading.row, created_at=arrived_at(reading.row.created_at, self._clock.now()))
         if ended is not None:
             row = replace(row, version=ended.version, attempt=ended.attempt)
         self._note_reading(row, obj, kind)
