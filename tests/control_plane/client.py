@@ -41,6 +41,7 @@ CLUSTER_TRAINING_RUNTIME = "trainer.kubeflow.org/v1alpha1/ClusterTrainingRuntime
 CRD = "apiextensions.k8s.io/v1/CustomResourceDefinition"
 VALIDATING_WEBHOOK = "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration"
 MUTATING_WEBHOOK = "admissionregistration.k8s.io/v1/MutatingWebhookConfiguration"
+LEASE = "coordination.k8s.io/v1/Lease"
 PRIORITY_CLASS = "scheduling.k8s.io/v1/PriorityClass"
 
 PATCH_FORMS = {

@@ -31,13 +31,17 @@ from tests.control_plane import training, versions
 from tests.control_plane.certificates import Authority, key_pem, new_key, public_pem, write_private
 from tests.control_plane.client import (
     CLUSTER_TRAINING_RUNTIME,
+    CONFIG_MAP,
+    EVENT,
     JOB,
     JOB_SET,
+    LEASE,
     MUTATING_WEBHOOK,
     NAMESPACE,
     NODE,
     POD,
     PRIORITY_CLASS,
+    SECRET,
     TRAIN_JOB,
     TRAINING_RUNTIME,
     VALIDATING_WEBHOOK,
@@ -56,6 +60,9 @@ START_TIMEOUT = 180.0
 RELEASE_SECONDS = 5.0
 """How long after its deletion an object keeps its finalizers before :meth:`ControlPlane.reset` takes them off."""
 
+OUR_NAMESPACE = "queue-manager"
+"""The one of deploy/install.yaml."""
+
 TERMINAL = ("Succeeded", "Failed")
 
 _USERS = {
@@ -67,6 +74,10 @@ _USERS = {
     "trainer": "system:serviceaccount:kubeflow-system:kubeflow-trainer-controller-manager",
 }
 """Components and the users they act as, so that webhooks see the names of a real cluster; all may do everything."""
+
+_WRITTEN_KINDS = (LEASE, SECRET, CONFIG_MAP, EVENT)
+"""What our processes write into their namespace. Their accounts and rights are as installed and stay: an API server
+takes a moment to notice that there are others of the same name."""
 
 _RESET_KINDS = (MUTATING_WEBHOOK, VALIDATING_WEBHOOK, CLUSTER_TRAINING_RUNTIME, PRIORITY_CLASS)
 """Cluster-scoped kinds of which :meth:`ControlPlane.reset` removes what wasn't there after the start."""
@@ -480,6 +491,9 @@ class ControlPlane:
 
         Waits until all jobs, pods and nodes are gone; namespaces go away behind it, so use a fresh name each time
         (:meth:`new_namespace`). What was there right after the start, and ``keep_namespaces``, stays.
+
+        The namespace that our processes are installed into is emptied instead: its name is fixed, and the next test
+        would wait the five seconds that Kubernetes takes to remove a namespace.
         """
         self.check()
         inventory = self._inventory()
@@ -490,6 +504,10 @@ class ControlPlane:
         for kind in kinds:
             self._delete_everywhere(kind)
         doomed = inventory[NAMESPACE] - self._baseline[NAMESPACE] - set(keep_namespaces)
+        if OUR_NAMESPACE in doomed:
+            doomed.remove(OUR_NAMESPACE)
+            for kind in _WRITTEN_KINDS:
+                self.client.delete_all(kind, OUR_NAMESPACE)
         self.client.wait(
             lambda: self._sweep(kinds),
             "no jobs, pods and nodes",

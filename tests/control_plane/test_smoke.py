@@ -16,14 +16,17 @@ from tests.control_plane.client import (
     CONFIG_MAP,
     JOB,
     JOB_SET,
+    LEASE,
+    NAMESPACE,
     NODE,
     POD,
+    SECRET,
     TRAIN_JOB,
     ApiError,
     Object,
     wait,
 )
-from tests.control_plane.cluster import ControlPlane, pod_phase
+from tests.control_plane.cluster import OUR_NAMESPACE, ControlPlane, pod_phase
 from tests.control_plane.fixtures import require_binaries
 from tests.control_plane.nodes import GPU, RACK_LABEL, gpu_fleet, node
 
@@ -385,6 +388,19 @@ def test_reset_leaves_nothing_behind(cluster: ControlPlane) -> None:
 
     for kind in (TRAIN_JOB, JOB_SET, JOB, POD, NODE):
         assert cluster.client.list(kind) == [], kind
+
+
+def test_reset_empties_the_namespace_of_our_processes(cluster: ControlPlane) -> None:
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OUR_NAMESPACE}})
+    made = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ours", "namespace": OUR_NAMESPACE}}
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": made["metadata"]}
+    cluster.apply([made, lease])
+
+    cluster.reset()
+
+    assert "deletionTimestamp" not in cluster.client.get(NAMESPACE, OUR_NAMESPACE)["metadata"]
+    for kind in (SECRET, LEASE):
+        assert cluster.client.list(kind, OUR_NAMESPACE) == [], kind
 
 
 def test_control_plane_ends_with_its_parent(tmp_path: Path) -> None:

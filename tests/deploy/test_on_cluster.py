@@ -11,7 +11,6 @@ from queue_manager.cluster.credentials import Credentials
 from queue_manager.cluster.transport import ApiServer
 from queue_manager.controller.view import OPTIONAL, WATCHED, WATCHED_BY_WEBHOOK, ClusterView
 from tests.control_plane import versions
-from tests.control_plane.client import NAMESPACE as NAMESPACE_KIND
 from tests.deploy.manifest import INSTALL, NAMESPACE, objects
 from tests.deploy.test_rbac import CALLS, FORBIDDEN
 
@@ -23,16 +22,9 @@ RIGHTS = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "R
 @pytest.fixture
 def namespace(cluster):
     """The control plane with our namespace in it, which a dry run does not make for what lies in it."""
-    client = cluster.client
-    # The one of the test before goes away behind its reset.
-    client.wait(lambda: not terminating(client.find(NAMESPACE_KIND, NAMESPACE)), "the old one is gone", timeout=60)
     (found,) = (obj for obj in objects() if obj["kind"] == "Namespace")
     cluster.apply(found)
     return cluster
-
-
-def terminating(obj):
-    return obj is not None and "deletionTimestamp" in obj["metadata"]
 
 
 def test_every_object_is_accepted(namespace):

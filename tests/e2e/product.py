@@ -267,14 +267,8 @@ class Product:
 
 def install(cluster: ControlPlane) -> None:
     """Namespaces, rights, the empty Secret and the webhook registrations of the install manifest."""
-    # The test before this one left the namespace to be removed behind it.
-    wait_for(lambda: not _terminating(cluster.client.find("v1/Namespace", NAMESPACE)), "the old namespace is gone", 60)
     documents = yaml.safe_load_all((ROOT / "deploy" / "install.yaml").read_text())
     cluster.apply([document for document in documents if document and document["kind"] in INSTALLED])
-
-
-def _terminating(obj: Object | None) -> bool:
-    return bool(obj and obj["metadata"].get("deletionTimestamp"))
 
 
 # --- objects ----------------------------------------------------------------------------------------------------
