@@ -134,7 +134,7 @@ class Client:
         *,
         content_type: str = "application/json",
         query: Mapping[str, object] | None = None,
-        timeout: float = 30,
+        timeout: float = 60,
     ) -> Object:
         """Sends one request and returns the decoded answer (``{"text": ...}`` where it isn't JSON).
 
@@ -405,7 +405,7 @@ class Client:
         condition: Callable[[], T],
         what: str,
         *,
-        timeout: float = 30,
+        timeout: float = 60,
         show: Callable[[], object] | None = None,
     ) -> T:
         """Polls until ``condition`` returns something true, and returns that.
@@ -423,7 +423,7 @@ class Client:
         condition: Callable[[Object], object] = lambda obj: True,
         *,
         what: str = "",
-        timeout: float = 30,
+        timeout: float = 60,
     ) -> Object:
         """Waits until an object exists and ``condition`` is true of it; returns it. Raises: WaitTimeout."""
 
@@ -440,7 +440,7 @@ class Client:
         assert found is not None
         return found
 
-    def wait_gone(self, kind: str, name: str, namespace: str | None = None, *, timeout: float = 30) -> None:
+    def wait_gone(self, kind: str, name: str, namespace: str | None = None, *, timeout: float = 60) -> None:
         """Waits until an object no longer exists. Raises: WaitTimeout."""
         self.wait(
             lambda: self.find(kind, name, namespace) is None,
@@ -450,7 +450,7 @@ class Client:
         )
 
 
-def wait(condition: Callable[[], T], what: str, *, timeout: float = 30, show: Callable[[], object] | None = None) -> T:
+def wait(condition: Callable[[], T], what: str, *, timeout: float = 60, show: Callable[[], object] | None = None) -> T:
     """Polls until ``condition`` returns something true, and returns that; see :meth:`Client.wait`."""
     deadline = time.monotonic() + timeout
     last: object = None

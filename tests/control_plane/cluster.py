@@ -387,7 +387,7 @@ class ControlPlane:
         )
         return str(stored["metadata"]["name"])
 
-    def create_nodes(self, nodes: Iterable[Object], *, timeout: float = 30) -> list[str]:
+    def create_nodes(self, nodes: Iterable[Object], *, timeout: float = 60) -> list[str]:
         """Creates nodes (see :mod:`tests.control_plane.nodes`), waits until pods can be put on them; their names."""
         names = {self.client.create(node)["metadata"]["name"] for node in nodes}
 
@@ -433,7 +433,7 @@ class ControlPlane:
         return sorted(self.client.list(POD, namespace, selector=selector), key=lambda pod: pod["metadata"]["name"])
 
     def wait_pods(
-        self, namespace: str, count: int, *, selector: str = "", phase: str = "Running", timeout: float = 30
+        self, namespace: str, count: int, *, selector: str = "", phase: str = "Running", timeout: float = 60
     ) -> Objects:
         """Waits until exactly ``count`` pods match and all are in ``phase`` and not terminating; returns them."""
 
@@ -447,7 +447,7 @@ class ControlPlane:
         )
         return self.pods(namespace, selector)
 
-    def wait_no_pods(self, namespace: str, *, selector: str = "", timeout: float = 30) -> None:
+    def wait_no_pods(self, namespace: str, *, selector: str = "", timeout: float = 60) -> None:
         """Waits until no pod matches, terminating ones included."""
         self.client.wait(
             lambda: not self.pods(namespace, selector),

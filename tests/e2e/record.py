@@ -135,7 +135,7 @@ def annotated(product: Product, kind: str, namespace: str, name: str, state: str
         found = product.client.get(kind, name, namespace)["metadata"].get("annotations", {})
         return found.get("queue-manager.io/state") == state and words in found.get("queue-manager.io/message", "")
 
-    wait_for(check, f"annotations of {name} say {state}: {words}", 75)
+    wait_for(check, f"annotations of {name} say {state}: {words}", 120)
 
 
 def has_snapshots(product: Product) -> bool:

@@ -163,7 +163,7 @@ def test_a_running_job_that_trainer_lets_nobody_suspend(product_of_each_trainer:
 
     high = train_job("high", "team", nodes=2, labels={"queue-manager.io/priority-class": "high"})
     product.client.create(high, namespace)
-    product.wait_state(namespace, "low", State.DRAINING)
+    product.wait_state(namespace, "low", State.DRAINING, State.HELD)
     if has_snapshots(product):
         told(product, namespace, "low", "StopRefused", "bring the runtime back, or delete the TrainJob")
         assert product.charged("team") == 16
@@ -172,8 +172,7 @@ def test_a_running_job_that_trainer_lets_nobody_suspend(product_of_each_trainer:
     else:
         told(product, namespace, "low", "StopRefused", "suspends the JobSet: Trainer refuses the TrainJob")
         assert product.client.get(TRAIN_JOB, "low", namespace)["spec"]["suspend"] is False
-        job_set = product.client.get(JOB_SET, "low", namespace)
-        assert job_set["spec"]["suspend"] is True
+        product.client.wait_object(JOB_SET, "low", namespace, lambda job_set: job_set["spec"]["suspend"])
     cluster.wait_pods(namespace, 2, selector=of("high"), timeout=60)
     assert (cluster.pods(namespace, of("low")), product.charged("team")) == ([], 16)
     assert peak_charge(product, "team") == 16
@@ -182,7 +181,7 @@ def test_a_running_job_that_trainer_lets_nobody_suspend(product_of_each_trainer:
         # With its runtime it can be suspended as usual, and runs again when there is room.
         product.wait_state(namespace, "low", State.HELD, reason="RuntimeNotFound")
         product.client.create(own_runtime())
-    wait_for(lambda: product.client.get(TRAIN_JOB, "low", namespace)["spec"]["suspend"], "low is suspended", 60)
+    wait_for(lambda: product.client.get(TRAIN_JOB, "low", namespace)["spec"]["suspend"], "low is suspended")
     cluster.finish_pods(namespace, of("high"))
     cluster.wait_pods(namespace, 2, selector=of("low"))
     assert peak_charge(product, "team") == 16

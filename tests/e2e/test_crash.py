@@ -66,11 +66,6 @@ def _killed_at(product: Product, breaker: Breaker, match: Callable[[Request], bo
     breaker.arm(match, when, product.controller.kill)
 
 
-def _restart(product: Product) -> None:
-    product.controller.start()
-    product.wait_ready()
-
-
 def _admissions(product: Product, uid: str) -> int:
     with product.store.engine.connect() as connection:
         query = text("SELECT count(*) FROM admissions WHERE workload_uid = :uid")
@@ -95,7 +90,7 @@ def test_killed_around_the_writes_of_a_start_it_admits_once(breakable: tuple[Pro
         match = _places(name) if what == "places" else _suspends(name, False)
         _killed_at(product, breaker, match, when)
         product.client.create(train_job(name, "team", nodes=2, annotations=ONE_RACK), namespace)
-        wait_for(breaker.struck.is_set, f"killed {when} it {what}", 30)
+        wait_for(breaker.struck.is_set, f"killed {when} it {what}")
         row = product.row(namespace, name)
         assert row is not None
         assert (row.state, row.attempt) == (State.STARTING, 1)
@@ -103,7 +98,7 @@ def test_killed_around_the_writes_of_a_start_it_admits_once(breakable: tuple[Pro
         if when == "before":
             assert product.client.get(TRAIN_JOB, name, namespace)["spec"]["suspend"] is True
 
-        _restart(product)
+        product.start_again()
         row = product.wait_state(namespace, name, State.RUNNING)
         assert row.attempt == 1
         assert _admissions(product, row.uid) == 1
@@ -130,12 +125,12 @@ def test_killed_around_the_write_of_an_eviction_it_evicts_once(breakable: tuple[
 
         _killed_at(product, breaker, _suspends("low", True), when)
         product.client.create(train_job("high", "team", nodes=2, labels=high), namespace)
-        wait_for(breaker.struck.is_set, f"killed {when} the eviction", 30)
+        wait_for(breaker.struck.is_set, f"killed {when} the eviction")
         assert product.wait_state(namespace, "low", State.DRAINING)
         assert product.wait_state(namespace, "high", State.WAITING)
         assert product.charged("team") == 16
 
-        _restart(product)
+        product.start_again(lease_lapsed=when == "after")
         row = product.wait_state(namespace, "high", State.RUNNING)
         assert _admissions(product, row.uid) == 1
         product.cluster.wait_pods(namespace, 2, selector=pods_of("high"))
@@ -175,12 +170,12 @@ def test_killed_around_the_write_of_a_label_row_and_job_say_the_same_in_the_end(
             product.store.instruct(
                 row.uid, Wish.MOVE, arguments, who="eve", reason="x", source="test", now=datetime.now(UTC)
             )
-            wait_for(breaker.struck.is_set, f"killed {when} the label of {name}", 30)
+            wait_for(breaker.struck.is_set, f"killed {when} the label of {name}")
             row = product.row(namespace, name)
             assert row is not None
             assert row.queue == target[name]
-            _restart(product)
-            wait_for(lambda name=name: not product.row(namespace, name).relabels, "its label is written", 30)  # type: ignore[union-attr]
+            product.start_again()
+            wait_for(lambda name=name: not product.row(namespace, name).relabels, "its label is written")  # type: ignore[union-attr]
             labels = product.client.get(TRAIN_JOB, name, namespace)["metadata"]["labels"]
             row = product.row(namespace, name)
             assert row is not None

@@ -32,7 +32,7 @@ from tests.e2e.product import (
     wait_for,
 )
 from tests.e2e.runtimes import of, replicated_job, runtime
-from tests.e2e.watching import foreign_pod, pods_of_job
+from tests.e2e.watching import catch_up, foreign_pod, pods_of_job
 
 pytestmark = pytest.mark.cluster
 
@@ -86,6 +86,7 @@ def taken(product: Product, *nodes: str) -> None:
     """Foreign pods fill these nodes."""
     for node in nodes:
         foreign_pod(product, node, 8)
+    catch_up(product)
 
 
 def groups(product: Product, namespace: str) -> dict[str, Object]:

@@ -59,8 +59,7 @@ def test_a_gang_of_512_pods_is_whole_after_the_controller_died_half_way_through_
     assert 0 < len(through) < PODS
     assert product.charged("team") == PODS
 
-    product.controller.start()
-    product.wait_ready()
+    product.start_again()
     pods = product.cluster.wait_pods(namespace, PODS, selector=pods_of_job("gang"), timeout=180)
     product.wait_state(namespace, "gang", State.RUNNING)
     assert through <= {pod["metadata"]["uid"] for pod in pods}

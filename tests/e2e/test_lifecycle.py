@@ -27,8 +27,9 @@ from tests.e2e.product import (
     train_job,
     wait_for,
 )
+from tests.e2e.record import recorded
 from tests.e2e.runtimes import replicated_job, runtime
-from tests.e2e.watching import pods_of
+from tests.e2e.watching import pods_of, seen_ready
 
 pytestmark = pytest.mark.cluster
 
@@ -74,12 +75,11 @@ def test_a_gang_that_never_gets_ready_goes_comes_back_and_is_deactivated_until_a
     product.client.create(never_ready())
     product.configure(TOPOLOGY, FLAVOR, queue("team", 16), readiness("3s", 1))
     namespace = product.cluster.new_namespace()
-    product.client.create(train_job("stuck", "team", nodes=2, runtime="never-ready"), namespace)
-    product.wait_state(namespace, "stuck", State.RUNNING)
-    product.cluster.wait_pods(namespace, 2, phase="Pending")
-
-    # --- evicted, backs off, tried again
-    row = product.wait_state(namespace, "stuck", State.WAITING, reason="Backoff")
+    with recorded(product, namespace) as record:
+        product.client.create(train_job("stuck", "team", nodes=2, runtime="never-ready"), namespace)
+        # --- evicted, backs off, tried again
+        row = product.wait_state(namespace, "stuck", State.WAITING, reason="Backoff")
+        assert {event["object"]["status"]["phase"] for event in record.events()} == {"Pending"}
     assert (row.requeues, product.charged("team")) == (1, 0)
     assert product.cluster.pods(namespace) == []
     [evicted] = product.wait_event(namespace, "stuck", "Evicted")
@@ -100,6 +100,9 @@ def test_a_gang_that_never_gets_ready_goes_comes_back_and_is_deactivated_until_a
         ("Deactivated", "RequeuingLimitExceeded"),
     ]
     wait_for(lambda: _state_shown(product, namespace, "stuck") == "deactivated", "its state is shown on the job")
+    metrics = product.metrics()
+    assert 'queue_manager_evictions_total{cause="WaitForStart",reason="PodsReadyTimeout"} 1.0' in metrics
+    assert 'queue_manager_deactivations_total{cause="RequeuingLimitExceeded"} 1.0' in metrics
 
     # --- released by an admin
     answer = api.post(url(namespace, "stuck", "/release"), json={"reason": "image is fixed"})
@@ -108,9 +111,6 @@ def test_a_gang_that_never_gets_ready_goes_comes_back_and_is_deactivated_until_a
     [line] = product.store.audit_entries(object=f"workload/{namespace}/stuck")
     assert (line.who, line.action, line.reason) == ("local", "release", "image is fixed")
     product.wait_event(namespace, "stuck", "Released")
-    metrics = product.metrics()
-    assert 'queue_manager_evictions_total{cause="WaitForStart",reason="PodsReadyTimeout"} 1.0' in metrics
-    assert 'queue_manager_deactivations_total{cause="RequeuingLimitExceeded"} 1.0' in metrics
 
 
 def test_readiness_is_seen_and_its_loss_ends_the_admission(product: Product) -> None:
@@ -122,7 +122,7 @@ def test_readiness_is_seen_and_its_loss_ends_the_admission(product: Product) -> 
     for kind, obj in ((TRAIN_JOB, train_job("train", "team", nodes=1)), (JOB, job("batch", "team", gpus=8))):
         name = obj["metadata"]["name"]
         product.client.create(obj, namespace)
-        wait_for(lambda name=name: _ready(product, namespace, name), f"{kind} is ready")
+        wait_for(lambda name=name: seen_ready(product, namespace, name), f"{kind} is ready")
     # The pods of the Job are unready from now on, though they run.
     [pod] = [p for p in product.cluster.pods(namespace) if p["metadata"]["name"].startswith("batch-")]
     conditions = [{**c, "status": "False"} if c["type"] == "Ready" else c for c in pod["status"]["conditions"]]
@@ -134,11 +134,6 @@ def test_readiness_is_seen_and_its_loss_ends_the_admission(product: Product) -> 
     row = product.row(namespace, "train")
     assert row is not None
     assert row.state is State.RUNNING
-
-
-def _ready(product: Product, namespace: str, name: str) -> bool:
-    row = product.row(namespace, name)
-    return row is not None and row.admission is not None and row.admission.ready_at is not None
 
 
 def test_run_time_is_used_up_over_a_suspension_and_a_resumption(product: Product, api: TestClient) -> None:

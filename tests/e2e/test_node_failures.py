@@ -66,7 +66,7 @@ def settled(product: Product, namespace: str, name: str, count: int, selector: s
         well = len(alive) == count and nodes_of(alive) == sorted(planned(product, namespace, name))
         return alive if well else None
 
-    found: list[Object] = wait_for(check, f"{name} is whole at its places", 60)
+    found: list[Object] = wait_for(check, f"{name} is whole at its places")
     return found
 
 
@@ -138,7 +138,7 @@ def test_without_other_nodes_the_gang_queues_again_and_its_limits_are_untouched(
     assert product.explanation(namespace, "gang")["blockers"][0]["node"] == dead
     product.wait_state(namespace, "gang", State.DRAINING, State.WAITING)
     product.cluster.node_up(dead)
-    wait_for(lambda: row_of(product, namespace, "gang").attempt == 2, "it starts again when the node is back", 40)
+    wait_for(lambda: row_of(product, namespace, "gang").attempt == 2, "it starts again when the node is back")
     product.cluster.wait_pods(namespace, 2, selector=pods_of_job("gang"))
     status = product.client.get(JOB, "gang", namespace)["status"]
     assert not status.get("failed"), "suspending counts as no failure"
@@ -198,7 +198,7 @@ def test_a_foreign_pod_that_kube_scheduler_makes_room_for(product: Product, mode
     if mode == "all":
         messages = product.wait_event(namespace, "gang", "Evicted")
         assert "kube-scheduler" in messages[0]
-        wait_for(lambda: row_of(product, namespace, "gang").attempt == 2, "the whole gang starts again", 40)
+        wait_for(lambda: row_of(product, namespace, "gang").attempt == 2, "the whole gang starts again")
     else:
         product.wait_event(namespace, "gang", "NodesReplaced")
     settled(product, namespace, "gang", 2, pods_of("gang"))

@@ -81,4 +81,4 @@ def test_a_rule_that_can_not_be_kept_is_named(product: Product) -> None:
         found = product.row(namespace, "crowded")
         return found is not None and "allows one pod per " + RACK in found.message
 
-    product.client.wait(told, "the contradiction is named", timeout=30)
+    product.client.wait(told, "the contradiction is named")

@@ -6,8 +6,17 @@ import pytest
 
 from queue_manager.store.records import State
 from tests.control_plane.nodes import gpu_fleet
-from tests.e2e.product import FLAVOR, GPU, JOB, POD, RACK, TOPOLOGY, Product, container, job, queue, train_job
-from tests.e2e.watching import foreign_pod, nodes_of, placed_by_label, pods_of, pods_of_job, racks_of
+from tests.e2e.product import FLAVOR, GPU, JOB, POD, RACK, TOPOLOGY, Product, container, job, queue, train_job, wait_for
+from tests.e2e.watching import (
+    catch_up,
+    foreign_pod,
+    nodes_of,
+    placed_by_label,
+    pods_of,
+    pods_of_job,
+    racks_of,
+    seen_ready,
+)
 
 pytestmark = pytest.mark.cluster
 
@@ -22,6 +31,7 @@ def test_a_gang_goes_to_the_rack_that_has_whole_nodes_for_it(product_of_each_tra
     foreign = {node: foreign_pod(product, node, gpus) for node, gpus in in_use.items()}
     product.configure(TOPOLOGY, FLAVOR, queue("team", 1000))
     namespace = product.cluster.new_namespace()
+    catch_up(product)
 
     def start(name: str) -> None:
         product.client.create(train_job(name, "team", nodes=2, annotations=ONE_RACK), namespace)
@@ -65,6 +75,7 @@ def test_pods_that_kube_scheduler_spread_count_where_they_are(product: Product) 
     halves["spec"]["template"]["spec"]["containers"] = [main]
     product.client.create(halves, namespace)
     pods = product.cluster.wait_pods(namespace, 2, selector=pods_of_job("halves"))
+    wait_for(lambda: seen_ready(product, namespace, "halves"), "the controller sees where they run")
     assert nodes_of(pods) == ["b1-r1-n1", "b1-r1-n2"], "kube-scheduler did not spread: the case proves nothing"
 
     # Eight GPUs are free in the rack, and by our own plan they were on one node.

@@ -117,6 +117,8 @@ def test_a_queue_above_its_nominal_quota_is_worked_back_as_the_owner_returns(pro
         product.client.create(job(f"o{number}", "owner", gpus=4), namespace)
         product.wait_state(namespace, f"o{number}", State.RUNNING, timeout=LONG)
         assert (product.charged("elastic"), product.charged("owner")) == (left, 16 - left)
+    for name in ("e2", "e3"):
+        product.wait_event(namespace, name, "Preempted")
     assert sorted(preempted(product, namespace, *borrowers)) == ["e2", "e3"]
 
     # What is its own it keeps, whatever the owner still wants.

@@ -67,6 +67,12 @@ def foreign_pod(product: Product, node: str, gpus: int) -> Object:
     return product.cluster.wait_pods(namespace, 1)[0]
 
 
+def seen_ready(product: Product, namespace: str, name: str) -> bool:
+    """Whether the controller itself has seen all pods of the workload ready, on the nodes they run on."""
+    row = product.row(namespace, name)
+    return row is not None and row.admission is not None and row.admission.ready_at is not None
+
+
 def catch_up(product: Product) -> None:
     """Returns once the controller has decided about something that happened after this call began."""
     namespace, name = product.cluster.new_namespace("probe"), f"probe-{next(_numbers)}"
