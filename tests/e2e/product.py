@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -97,11 +96,16 @@ class Role:
         self.process.kill()
         self.process.wait()
 
+    def ask_to_stop(self) -> None:
+        """SIGTERM."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+
     def stop(self) -> None:
         """SIGTERM, and SIGKILL if that is not enough."""
-        if self.process is None or self.process.poll() is not None:
+        if self.process is None:
             return
-        self.process.send_signal(signal.SIGTERM)
+        self.ask_to_stop()
         try:
             self.process.wait(15)
         except subprocess.TimeoutExpired:
@@ -160,6 +164,7 @@ class Product:
                     print(f"--- {role.name}\n{role.log.read_text()[-8000:]}")
             raise
         finally:
+            self.webhook.ask_to_stop()
             self.controller.stop()
             self.webhook.stop()
             self.remove_webhooks()
@@ -180,7 +185,7 @@ class Product:
 
     def wait_ready(self) -> None:
         """Until the controller leads and has caught up."""
-        wait_for(lambda: "queue_manager_leader 1.0" in self.metrics() and self._http("/readyz") == "ok\n", "ready")
+        wait_for(lambda: "queue_manager_leader 1.0" in self.metrics() and self._http("/readyz") == "ok\n", "ready", 180)
 
     def start_again(self, *, lease_lapsed: bool = True) -> None:
         """Starts the killed controller and waits until it leads: when the killed one's lease has run out, or at once
@@ -203,7 +208,7 @@ class Product:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}{path}", timeout=5) as answer:
                 return str(answer.read().decode())
-        except (urllib.error.URLError, ConnectionError):
+        except OSError:  # a busy process that answers too late is one of them
             return ""
 
     # --- configuration and state --------------------------------------------------------------------------------
