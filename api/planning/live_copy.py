@@ -8,13 +8,14 @@ told everything a moment ago.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from queue_manager.config.compiled import Compiled, compile_objects
 from queue_manager.config.known import KnownObjects
 from queue_manager.engine.configuration import History
 from queue_manager.engine.engine import Engine
-from queue_manager.store.events import WORKLOAD
+from queue_manager.store.events import CONFIGURATION, WORKLOAD
 from queue_manager.store.records import ENDED, ConfigObject, NodeRow, WorkloadRow
 from queue_manager.store.requests import RequestStore
 from queue_manager.store.store import Store
@@ -24,7 +25,8 @@ from .effects import Baseline, Question, baseline_of, is_steady, question_of
 from .live import Live, add_nodes, tell
 
 MOST_ANEW = 5000
-"""Workloads up to which those that have changed are read by name; more are read with all others."""
+"""Workloads up to which those that have changed are read by name; more are read with all others, unless these are
+more."""
 AT_ONCE = 1000
 """Events that are caught up with in one go, before somebody who waits has a turn."""
 
@@ -47,6 +49,7 @@ class LiveCopy:
         self._objects: tuple[int, Sequence[ConfigObject]] = (0, ())
         self._current = compile_objects(())
         self._baseline: tuple[Compiled, Baseline] | None = None
+        self._prepared_for = 0
 
     def current(self, revision: int, objects: Sequence[ConfigObject]) -> Compiled:
         """The configuration of a revision; compiled once."""
@@ -70,21 +73,35 @@ class LiveCopy:
         without any change if that is the same when it is asked for."""
         current = self.newest()
         question = question_of(current, current, self.look(now))
-        self.engine(question.played_before)
+        self._prepare(question)
         if is_steady(current):
             self.baseline(question)
 
+    def _prepare(self, question: Question) -> None:
+        self._prepared_for = len(self._rows)
+        self.engine(question.played_before)
+
     def catch_up(self) -> bool:
-        """Takes over workloads that events tell of, which costs as much as there are events; whether there may be more.
-        What they do not tell of is left to the next look."""
+        """Takes over workloads and revisions that events tell of, which costs as much as there are events; whether
+        there may be more. What they do not tell of is left to the next look."""
         found = [] if self._seen is None else self._events.events_after(self._seen, AT_ONCE)
         if not found:
             return False
         read = self._store.get_workloads({event.body["uid"] for event in found if event.type == WORKLOAD})
         self._take(read, ())
         self._seen = found[-1].id
-        self._tell(self._compiled, self._live)
+        if self._is_another_question() or any(event.type == CONFIGURATION for event in found):
+            current = self.newest()
+            self._live = replace(self._live, rows=list(self._rows.values()))
+            self._prepare(question_of(current, current, self._live))
+        else:
+            self._tell(self._compiled, self._live)
         return len(found) == AT_ONCE
+
+    def _is_another_question(self) -> bool:
+        """Whether there are so many more or fewer workloads than before that the engine may be asked otherwise
+        (`question_of`): then it has to sort them all anew, which takes the longer the more there are."""
+        return not self._prepared_for // 2 <= len(self._rows) <= 2 * self._prepared_for
 
     def look(self, now: datetime, history: History | None = None) -> Live:
         """What the store says now; `history` are the rules by which the past counts, if it does."""
@@ -103,7 +120,7 @@ class LiveCopy:
         known = self._rows
         changed = [uid for uid, version in versions.items() if uid not in known or known[uid].version != version]
         gone = known.keys() - versions.keys()
-        if len(changed) > MOST_ANEW:
+        if len(changed) > max(MOST_ANEW, len(versions) // 2):
             read = self._store.load_workloads()
             gone = known.keys() - {row.uid for row in read}
         else:

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -191,17 +192,15 @@ def _give_way() -> None:
 
 def _until_asked(connection: Connection, copy: LiveCopy) -> None:
     """Follows the live state. What fails here is told to who asks next."""
-    glances, more = 0, False
+    due, more = time.monotonic() + FOLLOW, False
     while not connection.poll(0 if more else GLANCE):
         more = False
         with suppress(SQLAlchemyError):
-            if glances * GLANCE < FOLLOW:
-                glances += 1
-                more = copy.catch_up()
-            else:
-                glances = 0
+            more = copy.catch_up()
+            if not more and time.monotonic() >= due:
                 copy.follow(datetime.now(UTC))
                 gc.collect()
+                due = time.monotonic() + FOLLOW
 
 
 def _tell(connection: Connection, error: Exception) -> None:

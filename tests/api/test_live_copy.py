@@ -15,6 +15,7 @@ from api.planning.live_copy import LiveCopy
 from api.planning.worker import Planner, work_out
 from queue_manager.config.compiled import stored_objects
 from queue_manager.config.parse import parse_objects
+from queue_manager.engine.engine import Engine
 from queue_manager.store.records import Change, ConfigObject, LedgerEntry, LedgerState, NodeRow, State
 from queue_manager.store.store import Store
 from tests.api.world import GPU, SMALL, TIB, commit, configure, document, job, queue, running
@@ -237,3 +238,24 @@ def test_what_events_tell_of_need_not_be_read_at_the_next_look(store: Store, mon
     monkeypatch.setattr(store, "get_workloads", lambda uids: asked.extend(uids) or [])
     assert {row.name: row.priority for row in copy.look(NOW).rows} == {"two": 7, "three": 0}
     assert asked == []
+
+
+def refuse(*_: object) -> None:
+    raise AssertionError("it was prepared before")
+
+
+def test_revisions_and_floods_are_prepared_for_as_they_come(store: Store, monkeypatch: pytest.MonkeyPatch):
+    configure(store)
+    copy = LiveCopy(store)
+    copy.follow(NOW)
+    monkeypatch.setattr("api.planning.effects.MOST_PAIRS", 0)  # what comes is so much that preemptions are not played
+    policy = {"preemption": {"reclaimWithinCohort": "Any"}}
+    configure(store, [*SMALL[:2], *(queue(name, "research", 16, **policy) for name in QUEUES)])
+    row = job("one", "nlp", 1, topology=None)
+    commit(store, running(row), Change(row=job("two", "nlp", 1, topology=None)))
+    assert copy.catch_up() is False
+    with monkeypatch.context() as patched:
+        patched.setattr(Engine, "configure", refuse)
+        kept = asked_of(copy)
+    assert kept == asked_of(LiveCopy(store))
+    assert set(kept.charges) == {row.uid}
