@@ -205,6 +205,7 @@ EXAMPLES: Mapping[str, Any] = {
         "by": ["cohort", "resource"],
         "keptSince": "2023-08-01T00:00:00Z",
         "items": [_USED],
+        "next": None,
     },
     "RevisionEntry": _REVISION,
     "Page_RevisionEntry_": {"items": [_REVISION], "next": "8"},

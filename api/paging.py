@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Query
@@ -15,6 +15,7 @@ Thing = TypeVar("Thing")
 Place = tuple[str, ...]
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="Largest number of items in the answer")]
+SORTED = Query(description="With `-` the greatest first")
 Cursor = Annotated[str, Query(max_length=1000, description="`next` of the page before; empty for the first page")]
 
 
@@ -38,13 +39,20 @@ def number_of(cursor: str) -> int | None:
 
 
 def page_by(
-    things: Iterable[Thing], place: Callable[[Thing], Place], parts: int, cursor: str, limit: int
+    things: Iterable[Thing], places: Mapping[str, Callable[[Thing], Place]], sort: str, cursor: str, limit: int
 ) -> tuple[list[Thing], str | None]:
-    """The page after a cursor of a list that is in memory, in the order of the things' places (of so many parts), and
-    the cursor of the next page: the last one's place."""
-    after = tuple(cursor.split("\n"))
-    if cursor and len(after) != parts:
+    """The page after a cursor of a list that is in memory, and the cursor of the next page: the sort and the last one's
+    place. `places` are those by which it is sorted, by the word of `sort`; with `-` the greatest comes first."""
+    place, falling = places[sort.removeprefix("-")], sort.startswith("-")
+    of, *found = cursor.split("\n")
+    if cursor and (of != sort or not found):
         raise bad_cursor()
-    later = sorted((thing for thing in things if not cursor or place(thing) > after), key=place)
+    after = tuple(found)
+
+    def is_later(here: Place) -> bool:
+        return here < after if falling else here > after
+
+    later = [thing for thing in things if not cursor or is_later(place(thing))]
+    later.sort(key=place, reverse=falling)
     page = later[:limit]
-    return page, "\n".join(place(page[-1])) if later[limit:] else None
+    return page, "\n".join([sort, *place(page[-1])]) if later[limit:] else None

@@ -26,13 +26,13 @@ class Match:
     none: str = ""
 
 
-def list_objects(context: Context, kind: str, cursor: str, limit: int, text: str = "") -> Page[Document]:
-    """Objects of a kind by namespace and name, of which a part is `text`; the cursor is the last one's."""
+def list_objects(context: Context, kind: str, sort: str, cursor: str, limit: int, text: str = "") -> Page[Document]:
+    """Objects of a kind by namespace and name, of which a part is `text`."""
     loaded = context.configuration()
     access = context.access_by(loaded)
     found = (item for item in loaded.objects if item.kind == kind and access.sees_object(item))
     named = [item for item in found if text in "/".join(filter(None, _place(item)))]
-    page, following = page_by(named, _place, 2, cursor, limit)
+    page, following = page_by(named, {"name": _place}, sort, cursor, limit)
     return Page(items=[_document(item) for item in page], next=following)
 
 

@@ -17,7 +17,7 @@ from ..auth.decisions import KINDS
 from ..context import Ctx
 from ..fields import Fields, answer, page_of, select
 from ..moments import From, To, span
-from ..paging import Cursor, Limit, Page
+from ..paging import SORTED, Cursor, Limit, Page
 from ..planning import service as planning
 from ..problems import MEDIA_TYPE, ProblemError
 from . import examples, objects, service
@@ -210,10 +210,15 @@ def _add(plural: str, kind: str) -> None:
     of_url = Depends(key)
 
     def list_objects(
-        context: Ctx, text: Name = "", fields: Fields = "", cursor: Cursor = "", limit: Limit = 500
+        context: Ctx,
+        text: Name = "",
+        sort: Annotated[Literal["name", "-name"], SORTED] = "name",
+        fields: Fields = "",
+        cursor: Cursor = "",
+        limit: Limit = 500,
     ) -> Response:
         selection = select(fields, Document)
-        found = objects.list_objects(context, kind, cursor, limit, text)
+        found = objects.list_objects(context, kind, sort, cursor, limit, text)
         return page_of(found.items, found.next, selection)
 
     def get_object(context: Ctx, key: service.Key = of_url, fields: Fields = "") -> Response:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Response
 
 from ..configuration.schemas import Plan
 from ..context import Ctx
 from ..fields import Fields, page_of, select
-from ..paging import Cursor, Limit, Page
+from ..paging import SORTED, Cursor, Limit, Page
 from . import service
 from .schemas import Stop, StopQuestion, StopRequest
 
@@ -19,10 +19,16 @@ NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "There is non
 
 
 @router.get("/stops", response_model=Page[Stop])
-def list_stops(context: Ctx, fields: Fields = "", cursor: Cursor = "", limit: Limit = 500) -> Response:
-    """Everything that is stopped by hand: who did it, when and why."""
+def list_stops(
+    context: Ctx,
+    sort: Annotated[Literal["name", "-name", "at", "-at"], SORTED] = "name",
+    fields: Fields = "",
+    cursor: Cursor = "",
+    limit: Limit = 500,
+) -> Response:
+    """Everything that is stopped by hand: who did it, when and why. By name: by kind, then namespace and name."""
     selection = select(fields, Stop)
-    found = service.list_stops(context, cursor, limit)
+    found = service.list_stops(context, sort, cursor, limit)
     return page_of(found.items, found.next, selection)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,19 +17,25 @@ from ..auth.veil import Veil
 from ..configuration.schemas import Plan
 from ..configuration.service import Proposal, Proposing, change
 from ..context import Context, Loaded
-from ..paging import Page, page_by
+from ..paging import Page, Place, page_by
 from ..planning import service as planning
 from ..problems import not_found
 from . import schemas
 from .authority import authority_over
 
+PLACES: Mapping[str, Callable[[Stop], Place]] = {
+    "name": lambda stop: stop.subject,
+    "at": lambda stop: (stop.at, *stop.subject),
+}
+"""What lists of stops are sorted by; by name those of one kind stand together."""
 
-def list_stops(context: Context, cursor: str, limit: int) -> Page[schemas.Stop]:
-    """What is stopped by hand, by kind, namespace and name; the cursor is the last one's."""
+
+def list_stops(context: Context, sort: str, cursor: str, limit: int) -> Page[schemas.Stop]:
+    """What is stopped by hand."""
     loaded = context.configuration()
     access = context.access_by(loaded)
     seen = [stop for stop in loaded.stops if access.sees_subject(*stop.subject, loaded.objects)]
-    page, following = page_by(seen, lambda stop: stop.subject, 3, cursor, limit)
+    page, following = page_by(seen, PLACES, sort, cursor, limit)
     shown = [_shown(loaded, stop.subject, stop) for stop in page]
     return Page(items=_veiled(context, shown), next=following)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Response
 
@@ -23,13 +23,14 @@ Why = Annotated[str, Query(max_length=2000, description="Why, for the audit log"
 def list_tokens(
     context: Ctx,
     revoked: Annotated[bool, Query(description="Also those that are revoked")] = False,
+    sort: Annotated[Literal["created", "-created"], Query(description="With `-` the newest first")] = "-created",
     fields: Fields = "",
     cursor: Cursor = "",
     limit: Limit = 100,
 ) -> Response:
-    """Tokens that you may revoke, newest first."""
+    """Tokens that you may revoke, newest first unless `sort` says otherwise."""
     selection = select(fields, Token)
-    found = service.list_tokens(context, cursor, limit, revoked)
+    found = service.list_tokens(context, sort, cursor, limit, revoked)
     return page_of(found.items, found.next, selection)
 
 

@@ -82,16 +82,16 @@ def _end(caller: Identity, wanted: int | str | None, now: datetime) -> datetime 
     return min(end, caller.expires) if caller.source is Source.TOKEN and caller.expires else end
 
 
-def list_tokens(context: Context, cursor: str, limit: int, revoked: bool) -> Page[Token]:
-    """Tokens that the caller may revoke, newest first."""
-    before = number_of(cursor)
+def list_tokens(context: Context, sort: str, cursor: str, limit: int, revoked: bool) -> Page[Token]:
+    """Tokens that the caller may revoke, in the order in which they were made (`created`), or the newest first."""
+    after, oldest_first = number_of(cursor), sort == "created"
     access, found = context.access, list[tokens.Token]()
     while len(found) <= limit:
-        page = context.store.access.list_tokens(limit + 1, before, revoked)
+        page = context.store.access.list_tokens(limit + 1, after, revoked, oldest_first)
         found += [token for token in page if _is_theirs(context, access, token)]
         if len(page) <= limit:
             break
-        before = page[-1].id
+        after = page[-1].id
     shown = found[:limit]
     return Page(items=[_shown(token) for token in shown], next=str(shown[-1].id) if len(found) > limit else None)
 

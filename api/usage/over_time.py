@@ -19,6 +19,7 @@ from ..auth.access import Access
 from ..context import Context, Loaded
 from ..moments import bad_query, span
 from ..problems import ProblemError
+from . import pages
 from .schemas import UsageEntry, UsageOverTime
 
 GROUPS = ("queue", "cohort", "namespace", "user", "flavor", "resource", "kind", "priorityClass")
@@ -50,13 +51,16 @@ class Wanted:
     level: int | None = None
     equal: Mapping[str, str] = field(default_factory=dict)
     sort: str = "start"
+    cursor: str = ""
+    limit: int = MAX_ITEMS
 
 
 def read(context: Context, wanted: Wanted) -> UsageOverTime:
     """What was charged, by group and bucket; 422 where the question makes no sense or asks for too much."""
     context = context.pinned()
     by = _groups(wanted)
-    buckets = _buckets(wanted, context.now())
+    after = pages.read_cursor(wanted.cursor, wanted.sort) if wanted.cursor else None
+    buckets = _buckets(wanted, context.now(), after)
     queues = context.queue_names(wanted.queue, wanted.cohort)
     equal = {word: value for word, value in wanted.equal.items() if value}
     store = RequestStore(context.store.engine)
@@ -67,13 +71,15 @@ def read(context: Context, wanted: Wanted) -> UsageOverTime:
     cohorts = _Cohorts(context.configuration(), context.access, wanted.level)
     used = _sums(buckets, [_regrouped(step, columns, by, cohorts) for step in steps])
     quota = _quota(context, store, wanted, buckets, by, equal, queues, cohorts)
+    items, following = pages.page(_items(buckets, by, used, quota), buckets, wanted.sort, after, wanted.limit)
     return UsageOverTime.model_construct(
         since=buckets[0],
         until=buckets[-1],
         step=wanted.step,
         by=list(by),
         kept_since=store.usage_kept_since(),
-        items=_items(buckets, by, used, quota, wanted.sort),
+        items=items,
+        next=following,
     )
 
 
@@ -87,8 +93,9 @@ def _groups(wanted: Wanted) -> list[str]:
     return [word for word in GROUPS if word in words or word == "resource"]
 
 
-def _buckets(wanted: Wanted, now: datetime) -> list[datetime]:
-    begin, end = span(wanted.since, wanted.until, now)
+def _buckets(wanted: Wanted, now: datetime, after: pages.Place | None) -> list[datetime]:
+    # Later pages are of the span that the first one had, whatever was said of it: now is another time.
+    begin, end = (after.since, after.until) if after is not None else span(wanted.since, wanted.until, now)
     if begin is not None and begin >= now:
         raise bad_query("from", f"is in the future: {begin.isoformat()}; usage is known until now")
     end = now if end is None else min(end, now)
@@ -273,30 +280,23 @@ def _items(
     by: Sequence[str],
     used: Mapping[Key, Mapping[int, int]],
     quota: Mapping[Key, Mapping[int, int]] | None,
-    sort: str,
-) -> list[UsageEntry]:
+) -> Iterator[tuple[int, Key, UsageEntry]]:
+    """Bucket, group, and what is said of them."""
     names = [UsageEntry.FIELD_OF[word] for word in by]
     places = {(bucket, key) for key, of_key in used.items() for bucket in of_key}
     places |= {(bucket, key) for key, of_key in (quota or {}).items() for bucket in of_key}
     if len(places) > MAX_ITEMS:
         raise _too_many("", len(buckets) - 1)
-    items = []
-    for bucket, key in sorted(places):
+    for bucket, key in places:
         total = used.get(key, {}).get(bucket, 0)
         lasts = (buckets[bucket + 1] - buckets[bucket]) // timedelta(microseconds=1)
-        items.append(
-            UsageEntry.model_construct(
-                None,
-                **dict(zip(names, key, strict=True)),
-                start=buckets[bucket],
-                end=buckets[bucket + 1],
-                used_seconds=total // 1_000_000,
-                average=round(total / lasts, 3),
-                nominal_seconds=None if quota is None else quota.get(key, {}).get(bucket, 0) // 1_000_000,
-            )
+        entry = UsageEntry.model_construct(
+            None,
+            **dict(zip(names, key, strict=True)),
+            start=buckets[bucket],
+            end=buckets[bucket + 1],
+            used_seconds=total // 1_000_000,
+            average=round(total / lasts, 3),
+            nominal_seconds=None if quota is None else quota.get(key, {}).get(bucket, 0) // 1_000_000,
         )
-    if sort.lstrip("-") == "used":
-        items.sort(key=lambda item: item.used_seconds, reverse=sort.startswith("-"))
-    elif sort.startswith("-"):
-        items.sort(key=lambda item: item.start, reverse=True)
-    return items
+        yield bucket, key, entry

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 from ..context import Ctx
 from ..fields import Fields, answer, answer_with_items, select
 from ..moments import From, To
+from ..paging import Cursor
 from . import over_time, service
 from .schemas import NodeUsage, TreeUsage, UsageEntry, UsageOverTime
 
@@ -17,10 +18,13 @@ router = APIRouter(tags=["usage"])
 Word = Annotated[str, Query(max_length=600)]
 
 
-@router.get("/tree")
-def tree(context: Ctx) -> TreeUsage:
-    """The whole queue tree with usage."""
-    return service.read_tree(context)
+@router.get("/tree", response_model=TreeUsage)
+def tree(context: Ctx, fields: Fields = "") -> Response:
+    """The whole queue tree with usage. `fields` are those of every node; its children are always there."""
+    selection = select(fields, NodeUsage)
+    if selection is not None:
+        selection["children"] = selection  # of what is below a node the same is asked for
+    return answer_with_items(service.read_tree(context), selection)
 
 
 @router.get("/queues/{name:path}/usage", response_model=NodeUsage)
@@ -78,11 +82,17 @@ def usage_over_time(
         "start"
     ),
     fields: Fields = "",
+    cursor: Cursor = "",
+    limit: Annotated[int, Query(ge=1, le=over_time.MAX_ITEMS, description="Largest number of items in the answer")] = (
+        over_time.MAX_ITEMS
+    ),
 ) -> Response:
     """What was charged over time, draining included, and the quota that there was: by group and bucket, for [from, to).
-    Without `from` the last day. `fields` are those of the items; at most 1,000 buckets and 50,000 items."""
+    Without `from` the last day. `fields` are those of the items; at most 1,000 buckets and 50,000 items. Later pages
+    are of the span of the first one."""
     selection = select(fields, UsageEntry)
     equal = {"namespace": namespace, "user": user, "flavor": flavor, "resource": resource}
     equal |= {"kind": kind, "priorityClass": priority_class}
-    found = over_time.read(context, over_time.Wanted(by, since, until, step, queue, cohort, level, equal, sort))
+    wanted = over_time.Wanted(by, since, until, step, queue, cohort, level, equal, sort, cursor, limit)
+    found = over_time.read(context, wanted)
     return answer_with_items(found, selection)

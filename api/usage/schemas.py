@@ -93,3 +93,4 @@ class UsageOverTime(ApiModel):
     by: list[str]
     kept_since: datetime | None = Field(description="What ended before this is not known any more")
     items: list[UsageEntry]
+    next: str | None = Field(None, description="Goes into `cursor` to read on; null on the last page")

@@ -6,8 +6,9 @@ A request waits a moment for that: 200 is done, 202 is noted and not done yet (n
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC
 from typing import Any
 
 from queue_manager.config.problem import nearest_or_list
@@ -20,7 +21,7 @@ from ..auth.access import demand_role
 from ..auth.roles import Role
 from ..auth.veil import Veil
 from ..context import Context
-from ..paging import Page, page_by
+from ..paging import Page, Place, page_by
 from ..problems import ProblemError, not_found
 from .schemas import Check, CheckAnswer, EvictRequest, MoveRequest, ReprioritiseRequest
 from .service import list_checks
@@ -78,9 +79,16 @@ def get_checks(context: Context, row: WorkloadRow) -> list[Check]:
     return list_checks(context.configuration().compiled, replace(row, checks=_answers(context, row)))
 
 
-def page_of_checks(context: Context, row: WorkloadRow, cursor: str, limit: int) -> Page[Check]:
-    """The same by name; the cursor is the last one's."""
-    page, following = page_by(get_checks(context, row), lambda check: (check.name,), 1, cursor, limit)
+PLACES: Mapping[str, Callable[[Check], Place]] = {
+    "name": lambda check: (check.name,),
+    "at": lambda check: (check.at.astimezone(UTC).isoformat(timespec="microseconds") if check.at else "", check.name),
+}
+"""What lists of checks are sorted by: those that have not answered come before all others in time."""
+
+
+def page_of_checks(context: Context, row: WorkloadRow, sort: str, cursor: str, limit: int) -> Page[Check]:
+    """The same in order."""
+    page, following = page_by(get_checks(context, row), PLACES, sort, cursor, limit)
     return Page(items=page, next=following)
 
 

@@ -11,7 +11,7 @@ from queue_manager.store.records import State, Wish, WorkloadRow
 
 from ..context import Context, Ctx
 from ..fields import Fields, answer, page_of, select
-from ..paging import Cursor, Limit, Page
+from ..paging import SORTED, Cursor, Limit, Page
 from . import actions, pages, service
 from .asked import Asked, quick_route
 from .schemas import (
@@ -96,14 +96,15 @@ def list_checks(
     namespace: str,
     name: str,
     kind: Kind = "",
+    sort: Annotated[Literal["name", "-name", "at", "-at"], SORTED] = "name",
     fields: Fields = "",
     cursor: Cursor = "",
     limit: Limit = 500,
 ) -> Response:
-    """The checks of its queue, and what they say of it, by name."""
+    """The checks of its queue, and what they say of it."""
     selection = select(fields, Check)
     row = service.get_row(context, namespace, name, kind)
-    found = actions.page_of_checks(context, row, cursor, limit)
+    found = actions.page_of_checks(context, row, sort, cursor, limit)
     return page_of(found.items, found.next, selection)
 
 

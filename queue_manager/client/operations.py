@@ -105,9 +105,9 @@ def history(namespace: str, name: str, *, kind: str = "") -> Call[types.History]
     return get(f"{workload_path(namespace, name)}/history", {"kind": kind})
 
 
-def checks(namespace: str, name: str, *, kind: str = "", fields: str = "") -> Call[Page[types.Check]]:
-    """The checks of its queue, and what they say of it."""
-    return get(f"{workload_path(namespace, name)}/checks", {"kind": kind, "fields": fields})
+def checks(namespace: str, name: str, *, kind: str = "", sort: str = "", fields: str = "") -> Call[Page[types.Check]]:
+    """The checks of its queue, and what they say of it, by name unless `sort` is at (with - the newest first)."""
+    return get(f"{workload_path(namespace, name)}/checks", {"kind": kind, "sort": sort, "fields": fields})
 
 
 def answer_check(
@@ -166,9 +166,9 @@ def evict(
 # ---- stops
 
 
-def stops(*, fields: str = "", limit: int = PAGE) -> Call[Page[types.Stop]]:
-    """Everything that is stopped by hand."""
-    return get(f"{V1}/stops", {"fields": fields, "limit": limit})
+def stops(*, sort: str = "", fields: str = "", limit: int = PAGE) -> Call[Page[types.Stop]]:
+    """Everything that is stopped by hand, by name unless `sort` is at (with - the newest first)."""
+    return get(f"{V1}/stops", {"sort": sort, "fields": fields, "limit": limit})
 
 
 def stop_queue(name: str, policy: str, *, reason: str) -> Call[types.Stop]:
@@ -219,9 +219,9 @@ def _plan_stop(path: str, policy: str) -> Call[types.Plan]:
 # ---- usage
 
 
-def tree() -> Call[types.Tree]:
-    """The whole queue tree with usage."""
-    return get(f"{V1}/tree")
+def tree(*, fields: str = "") -> Call[types.Tree]:
+    """The whole queue tree with usage; `fields` are those of every node."""
+    return get(f"{V1}/tree", {"fields": fields})
 
 
 def queue_usage(name: str, *, fields: str = "") -> Call[types.NodeUsage]:
@@ -251,12 +251,16 @@ def usage(
     priority_class: str = "",
     sort: str = "",
     fields: str = "",
+    cursor: str = "",
+    limit: int | None = None,
 ) -> Call[types.UsageOverTime]:
     """What was charged over time, by group and bucket, beside the quota there was. `since` and `until` are times,
-    dates, months (2026-11), how long ago (7d), or words such as last-month; `fields` are those of the items."""
+    dates, months (2026-11), how long ago (7d), or words such as last-month; `fields` are those of the items. With a
+    `limit` there is more where `next` is not None: it is the `cursor` of the next page."""
     query: dict[str, Any] = {"by": list(by), "from": since, "to": until, "step": step, "queue": queue, "cohort": cohort}
     query |= {"level": level, "namespace": namespace, "user": user, "flavor": flavor, "resource": resource}
-    return get(f"{V1}/usage", {**query, "kind": kind, "priorityClass": priority_class, "sort": sort, "fields": fields})
+    query |= {"kind": kind, "priorityClass": priority_class, "sort": sort, "fields": fields}
+    return get(f"{V1}/usage", {**query, "cursor": cursor, "limit": limit})
 
 
 # ---- configuration
@@ -332,9 +336,11 @@ def roll_back(number: int, *, reason: str = "", if_plan: str = "") -> Call[types
     return act(f"{V1}/revisions/{number}/rollback", None, {"reason": reason, "ifPlan": if_plan})
 
 
-def objects(kind: str, *, text: str = "", fields: str = "", limit: int = PAGE) -> Call[Page[types.Document]]:
-    """Objects of a kind, by namespace and name, of which a part is `text`."""
-    return get(f"{V1}/{PLURALS[kind]}", {"text": text, "fields": fields, "limit": limit})
+def objects(
+    kind: str, *, text: str = "", sort: str = "", fields: str = "", limit: int = PAGE
+) -> Call[Page[types.Document]]:
+    """Objects of a kind, by namespace and name (`-name`: the last one first), of which a part is `text`."""
+    return get(f"{V1}/{PLURALS[kind]}", {"text": text, "sort": sort, "fields": fields, "limit": limit})
 
 
 def object(kind: str, name: str, *, namespace: str = "") -> Call[Versioned[types.Document]]:
@@ -367,9 +373,9 @@ def delete_object(kind: str, name: str, *, if_match: str, namespace: str = "", r
 # ---- access
 
 
-def tokens(*, revoked: bool = False, fields: str = "", limit: int = PAGE) -> Call[Page[types.Token]]:
-    """Tokens that the caller may revoke, newest first."""
-    return get(f"{V1}/tokens", {"revoked": revoked or "", "fields": fields, "limit": limit})
+def tokens(*, revoked: bool = False, sort: str = "", fields: str = "", limit: int = PAGE) -> Call[Page[types.Token]]:
+    """Tokens that the caller may revoke, newest first unless `sort` is created."""
+    return get(f"{V1}/tokens", {"revoked": revoked or "", "sort": sort, "fields": fields, "limit": limit})
 
 
 def token(id: int) -> Call[types.Token]:

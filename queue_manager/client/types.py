@@ -275,6 +275,7 @@ UsageOverTime = TypedDict(
         "by": list[str],
         "keptSince": str | None,
         "items": list[UsageEntry],
+        "next": str | None,
     },
 )
 """Usage of a span of time, by group and bucket. What ended before `keptSince` is not known any more."""

@@ -61,10 +61,13 @@ class AccessStore:
         with self._engine.connect() as connection:
             return tokens.named(connection, name)
 
-    def list_tokens(self, limit: int, before: int | None = None, revoked: bool = False) -> list[Token]:
-        """Tokens with an id below `before`, newest first; those that are revoked only if asked for."""
+    def list_tokens(
+        self, limit: int, after: int | None = None, revoked: bool = False, oldest_first: bool = False
+    ) -> list[Token]:
+        """Tokens that come after the one of an id, newest first unless that is said; those that are revoked only if
+        asked for."""
         with self._engine.connect() as connection:
-            return tokens.listed(connection, limit, before, revoked)
+            return tokens.listed(connection, limit, after, revoked, oldest_first)
 
     def counting_tokens(self, now: datetime) -> list[Token]:
         """Tokens that have not ended, by name."""

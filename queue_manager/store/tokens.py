@@ -24,9 +24,12 @@ _INSERT = text(
 _FIND = text(f"SELECT {_COLUMNS} FROM tokens WHERE hash = :hash")
 _GET = text(f"SELECT {_COLUMNS} FROM tokens WHERE id = :id")
 _NAMED = text(f"SELECT {_COLUMNS} FROM tokens WHERE name = :name AND revoked_at IS NULL")
-_LIST = text(
-    f"SELECT {_COLUMNS} FROM tokens WHERE (CAST(:before AS bigint) IS NULL OR id < :before) "
-    "AND (:revoked OR revoked_at IS NULL) ORDER BY id DESC LIMIT :limit"
+_LIST, _LIST_OLDEST_FIRST = (
+    text(
+        f"SELECT {_COLUMNS} FROM tokens WHERE (CAST(:after AS bigint) IS NULL OR id {later} :after) "
+        f"AND (:revoked OR revoked_at IS NULL) ORDER BY id {order} LIMIT :limit"
+    )
+    for later, order in (("<", "DESC"), (">", "ASC"))
 )
 _COUNTING = text(
     f"SELECT {_COLUMNS} FROM tokens WHERE revoked_at IS NULL "
@@ -153,9 +156,12 @@ def counting(connection: Connection, now: datetime) -> list[Token]:
     return [_token(row) for row in connection.execute(_COUNTING, {"now": now})]
 
 
-def listed(connection: Connection, limit: int, before: int | None, revoked: bool) -> list[Token]:
-    """Tokens with an id below `before`, newest first."""
-    rows = connection.execute(_LIST, {"limit": limit, "before": before, "revoked": revoked})
+def listed(
+    connection: Connection, limit: int, after: int | None, revoked: bool, oldest_first: bool = False
+) -> list[Token]:
+    """Tokens that come after the one of an id, newest first unless that is said."""
+    query = _LIST_OLDEST_FIRST if oldest_first else _LIST
+    rows = connection.execute(query, {"limit": limit, "after": after, "revoked": revoked})
     return [_token(row) for row in rows]
 
 

@@ -5,6 +5,8 @@ What is expected is summed here from the story itself, second by second where it
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -330,6 +332,49 @@ def test_fields_and_sort(story: Story, client: TestClient):
     ]
     assert (answer["by"], answer["from"]) == (["user", "resource"], "2026-11-01T00:00:00Z")
     assert datetime.fromisoformat(answer["keptSince"]).day == 1
+
+
+@pytest.mark.parametrize("sort", ["start", "-start", "used", "-used"])
+def test_pages_make_up_the_whole_in_every_order(story: Story, client: TestClient, sort: str):
+    query = {**NOVEMBER, "by": "user,flavor", "step": "1d", "sort": sort}
+    whole = client.get(URL, params=query).json()
+    assert (whole["next"], len(whole["items"]) > 10) == (None, True)
+    for limit in (3, 7):
+        found: list[Any] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = client.get(URL, params={**query, "limit": limit, "cursor": cursor}).json()
+            assert len(page["items"]) == limit or page["next"] is None
+            found, cursor = [*found, *page["items"]], page["next"]
+        assert found == whole["items"]
+
+
+def test_later_pages_are_of_the_span_of_the_first(story: Story, client: TestClient):
+    query = {"by": "user,flavor", "step": "1d", "from": "25d", "limit": 2}
+    first = client.get(URL, params=query).json()
+    later = client.get(URL, params={**query, "from": "1d", "cursor": first["next"]}).json()
+    assert (later["from"], later["to"]) == (first["from"], first["to"])
+    assert later["items"][0] not in first["items"]
+
+
+@pytest.mark.parametrize("cursor", ["a", "%", "WyJhIl0", "W10", "bnVsbA", "_w"])
+def test_a_cursor_that_is_none_of_usage_is_refused(client: TestClient, cursor: str):
+    assert client.get(URL, params={"cursor": cursor}).status_code == 400
+
+
+def test_a_cursor_is_of_one_order_and_nothing_made_up(story: Story, client: TestClient):
+    query = {**NOVEMBER, "by": "user", "step": "7d", "limit": "1"}
+    cursor = client.get(URL, params=query).json()["next"]
+    assert client.get(URL, params={**query, "cursor": cursor, "sort": "-used"}).status_code == 400
+    fine = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    assert client.get(URL, params={**query, "cursor": made(fine)}).status_code == 200
+    for place, bad in ((1, "2026-11-01T00:00:00"), (2, fine[1]), (3, "1e9"), (4, "x"), (5, "ada"), (0, "end")):
+        cursor = made([*fine[:place], bad, *fine[place + 1 :]])
+        assert client.get(URL, params={**query, "cursor": cursor}).status_code == 400, bad
+
+
+def made(content: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
 
 
 @pytest.mark.parametrize(
