@@ -12,6 +12,7 @@ from benchmarks import (
     beside,
     churn,
     configuration,
+    decisions,
     domains,
     engine,
     gang,
@@ -20,6 +21,7 @@ from benchmarks import (
     pinned,
     placement,
     rest,
+    start,
     usage,
 )
 from benchmarks.machine import busy_cores, spin
@@ -28,6 +30,7 @@ from benchmarks.world import NotBuilt
 
 FIGURES: dict[str, Callable[[str, Path | None], list[Report]]] = {
     "engine": engine.run,
+    "decisions": decisions.run,
     "placement": placement.run,
     "domains": domains.run,
     "latency": latency.run,
@@ -39,6 +42,7 @@ FIGURES: dict[str, Callable[[str, Path | None], list[Report]]] = {
     "rest": rest.run,
     "usage": usage.run,
     "beside": beside.run,
+    "start": start.run,
 }
 BUSY = 0.2
 """Cores at work for others, above which a figure is spoilt."""
