@@ -88,11 +88,12 @@ class _Filler:
             await self._all(({"metadata": {"name": name}} for name in names), self._namespace)
             await self._all(iter(gpu_fleet(crowd.blocks, crowd.racks, crowd.hosts, gpus=GPUS)), self._node)
             product.configure_all(configuration(crowd, 0))
-            await self._all((_job("runs", number, crowd) for number in range(crowd.running)), self._job)
-            began = time.perf_counter()
             with product.running(webhook=False):
+                began = time.perf_counter()
+                await self._all((_job("runs", number, crowd) for number in range(crowd.running)), self._job)
                 await asyncio.to_thread(self._wait, State.RUNNING, crowd.running)
-                self._report.note(f"{crowd.running} Jobs started within {time.perf_counter() - began:.0f} s")
+                seconds = time.perf_counter() - began
+                self._report.note(f"{crowd.running} Jobs were created, taken in and started within {seconds:.0f} s")
                 rows = [row for row in product.store.load_workloads() if row.state is State.RUNNING]
                 await self._all(_pods(rows), self._pod)
                 began = time.perf_counter()

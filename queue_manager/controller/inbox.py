@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from random import Random
 
@@ -30,6 +31,8 @@ from queue_manager.controller.view import is_of_a_pod
 from queue_manager.kinds.registry import KINDS
 from queue_manager.store.records import State, WorkloadRow
 
+SLICE = 500
+"""Workloads that are looked at without a break: who else uses the event loop, as the lease does, comes in between."""
 LONGEST_PAUSE = 60.0
 """Seconds after which the loop looks round although nothing happened."""
 CHILDREN = (JOBS, JOB_SETS)
@@ -38,7 +41,8 @@ WITH_ECHOES = frozenset({NODES, TRAIN_JOBS, *CHILDREN})
 
 
 class Inbox:
-    """`workloads` are uids, of objects or rows; `nodes` are names. `events` is set while there is something to do."""
+    """`workloads` are uids, of objects or rows, to be looked at before anything is decided; a sweep over all of them
+    has a SLICE of its own in each look. `nodes` are names. `events` is set while there is something to do."""
 
     def __init__(self, picture: Picture, clock: Clock, random: Random) -> None:
         self.workloads: set[str] = set()
@@ -46,6 +50,7 @@ class Inbox:
         self.events = asyncio.Event()
         self._picture = picture
         self._clock = clock
+        self._swept: deque[str] = deque()
         self._later: set[str] = set()
         self._later_at = 0.0
         self.timers = Timers()
@@ -57,10 +62,18 @@ class Inbox:
         """Whether something could not be looked at and waits for its next try."""
         return bool(self._later)
 
+    @property
+    def sweeping(self) -> bool:
+        """Whether a sweep is not through yet."""
+        return bool(self._swept)
+
     def take(self) -> list[str]:
-        """The workloads to look at now, by uid."""
-        taken, self.workloads = sorted(self.workloads), set()
-        return taken
+        """The workloads to look at now, by uid, with the next ones of a sweep."""
+        taken, self.workloads = self.workloads, set()
+        taken.update(self._swept.popleft() for _ in range(min(SLICE, len(self._swept))))
+        if self._swept:
+            self.events.set()
+        return sorted(taken)
 
     def take_nodes(self) -> set[str]:
         """The nodes to look at now."""
@@ -88,11 +101,15 @@ class Inbox:
         """Marks the workloads whose rows are wanted."""
         self.workloads.update(uid for uid, row in self._picture.rows.items() if wanted(row))
 
-    def sweep(self) -> None:
-        """Looks at everything again: the safety net under the events."""
-        self.workloads.update(self._picture.rows)
-        for kind in KINDS:
-            self.workloads.update(self._picture.view.uids(kind.resource))
+    def sweep(self, *, at_once: bool = False) -> None:
+        """Looks at everything again: the safety net under the events. Decisions go on meanwhile, unless `at_once`."""
+        rows = self._picture.rows
+        found = {uid for kind in KINDS for uid in self._picture.view.uids(kind.resource)}
+        if at_once:
+            self.workloads |= found | rows.keys()
+        else:
+            # Who has come since is not in the database yet, and may go before all who wait.
+            self._swept = deque([*sorted(found - rows.keys()), *sorted(rows)])
         self.events.set()
 
     def look_later(self, uids: Collection[str]) -> None:

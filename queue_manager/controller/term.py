@@ -7,9 +7,10 @@ of the database ends the term, and the next one reads again. There is one writer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
 from random import Random
+from typing import TypeVar
 
 import structlog
 
@@ -23,7 +24,7 @@ from queue_manager.controller.crowds import Crowds
 from queue_manager.controller.executor import Executors
 from queue_manager.controller.garbage import settle_garbage
 from queue_manager.controller.in_thread import InThread
-from queue_manager.controller.inbox import LONGEST_PAUSE, Inbox
+from queue_manager.controller.inbox import LONGEST_PAUSE, SLICE, Inbox
 from queue_manager.controller.memory import Memory
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.plan_changes import changes_of
@@ -41,15 +42,21 @@ from queue_manager.controller.view import ClusterView
 from queue_manager.engine.configuration import History
 from queue_manager.engine.decision import Plan
 from queue_manager.store.deadlines import STARTED
-from queue_manager.store.records import Committed, OutboxEntry, StaleConfiguration, State
+from queue_manager.store.records import CHARGED, Committed, OutboxEntry, StaleConfiguration, State
 from queue_manager.store.store import Store
 from queue_manager.store.times import to_microseconds
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 BATCH, MOST_BATCH = 0.005, 0.05
 """Seconds in which events are gathered into one decision: as long as the last one took, within these bounds. Where
 there is much to do, fewer commits have more in them."""
+
+
+def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """SLICE after SLICE of them."""
+    return (items[start : start + SLICE] for start in range(0, len(items), SLICE))
 
 
 class Term:
@@ -135,9 +142,12 @@ class Term:
             group.create_task(self._settling.run())
             await self._load()
             await self.view.synced()
-            self._begin()
+            await self._begin()
             try:
+                settle_garbage()
                 await self._step()
+                while self.inbox.sweeping:
+                    await self._step()
                 settle_garbage()
                 while True:
                     await self._step()
@@ -186,13 +196,16 @@ class Term:
         pending = await self._in_thread(self._store.pending_instructions)
         self.inbox.workloads |= self.reconciler.instructions.read(pending, self.picture.rows.keys())
 
-    def _begin(self) -> None:
-        """All caches are filled: tell the engine everything, then look at every object and every row once."""
+    async def _begin(self) -> None:
+        """All caches are filled: tell the engine everything, then look at every object and every row once: at what is
+        charged before anything is decided, for it may have ended; at who waits while decisions go on."""
         for node in self.view.all(NODES):
             self.inbox.nodes.add(node["metadata"]["name"])
             self.picture.sites.learn(node["metadata"]["name"], node)
-        for row in self.picture.rows.values():
-            self.picture.tell_engine(None, row)
+        for rows in slices(list(self.picture.rows.values())):
+            for row in rows:
+                self.picture.tell_engine(None, row)
+            await asyncio.sleep(0)
         self._kueue_keys = self.view.kueue_keys
         for pod in list(self.view.all(PODS)):
             self.inbox.pod_event(pod, deleted=False)
@@ -200,7 +213,8 @@ class Term:
             self.executors.submit(entry)
         self._left_over.clear()
         self.executors.begin(self.picture.rows.values())
-        self.inbox.sweep()
+        self.inbox.touch_where(lambda row: row.state in CHARGED)
+        self.inbox.sweep(at_once=self.reconciler.adopting)
 
     def _heed_kueue(self) -> None:
         """Kueue came or went, or `kueueLabels` was changed: jobs may be ours by its labels, or no longer be."""
@@ -208,7 +222,7 @@ class Term:
             return
         self._kueue_keys = self.view.kueue_keys
         log.info("Kueue's labels and annotations", read=self._kueue_keys)
-        self.inbox.sweep()
+        self.inbox.sweep(at_once=self.reconciler.adopting)
 
     async def _step(self) -> None:
         await self._wait_for_events()
@@ -224,7 +238,7 @@ class Term:
                 # Who is ready is not in its row yet where that was not watched: nobody would start before it is.
                 self.inbox.touch_where(lambda row: row.state in STARTED)
             if self.reconciler.adopting:
-                self.inbox.sweep()
+                self.inbox.sweep(at_once=True)
         self._heed_kueue()
         if self._asked or self._clock.monotonic() >= self._asked_at + LONGEST_PAUSE:
             await self._read_instructions()
@@ -240,7 +254,8 @@ class Term:
         if useless := self.reconciler.instructions.useless:
             await self._in_thread(self._store.drop_instructions, self.epoch, tuple(useless))
             useless.clear()
-        if self.reconciler.adopting and not self.inbox.has_later and self.picture.compiled.configuration.queues:
+        all_looked_at = not self.inbox.has_later and not self.inbox.sweeping
+        if self.reconciler.adopting and all_looked_at and self.picture.compiled.configuration.queues:
             await self._in_thread(self._store.put_fact, "adopted", {"at": self._clock.now().isoformat()})
             self.reconciler.adopting = False
         await self._cycle()
@@ -249,7 +264,9 @@ class Term:
             self.inbox.touch_all(self.picture.unplaced)
         if stale := self.reasons.due():
             await self._commits.commit(stale)
-        self.ready = True
+        if not self.ready and not self.inbox.sweeping:
+            self.ready = True
+            log.info("all looked at", workloads=len(self.picture.rows), epoch=self.epoch)
         self.counters.cycles += 1
         self.counters.last_seconds = self._clock.monotonic() - started
         self.counters.cycle_seconds += self.counters.last_seconds
@@ -320,10 +337,22 @@ class Term:
         """Follows what the cluster shows: new jobs, changed jobs, starts confirmed, ends, drains."""
         failed = await self.reconciler.read_snapshots(uids)
         self.reconciler.begin()
-        changes = []
+        for part in slices(uids):
+            failed |= await self._look(part, failed)
+            await asyncio.sleep(0)
+        self.inbox.look_later(failed)
+        postponed = self.reconciler.begin()
+        self.inbox.touch_all(postponed)
+        for uid in uids:
+            if uid not in postponed:
+                self.gates.look(uid)
+
+    async def _look(self, uids: Sequence[str], unread: Collection[str]) -> set[str]:
+        """Decides and commits what changes of these workloads; answers of whom that failed."""
+        failed, changes = set(), []
         for uid in uids:
             row = self.picture.rows.get(uid)
-            if uid in failed:
+            if uid in unread:
                 continue
             try:
                 change = self.reconciler.change_of(uid, row)
@@ -343,12 +372,7 @@ class Term:
             if change.row.uid in self.picture.rows and change.row.uid not in failed:
                 # One change a look: the same facts may ask for another one.
                 self.inbox.touch(change.row.uid)
-        self.inbox.look_later(failed)
-        postponed = self.reconciler.begin()
-        self.inbox.touch_all(postponed)
-        for uid in uids:
-            if uid not in postponed:
-                self.gates.look(uid)
+        return failed
 
     # --- decisions ----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,60 @@
+"""Looking at everything: who decides and who else uses the event loop go on meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from queue_manager.controller import inbox as inboxes
+from queue_manager.controller import term as terms
+from queue_manager.store.records import State
+from queue_manager.store.store import Store
+from tests.controller.world import World, batch_job
+
+
+@pytest.fixture(autouse=True)
+def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inboxes, "SLICE", 2)
+    monkeypatch.setattr(terms, "SLICE", 2)
+
+
+async def test_a_sweep_gives_each_look_a_slice_of_it_until_it_is_through(store: Store) -> None:
+    async with World(store) as world:
+        await world.until_ready()
+        assert world.controller is not None
+        assert world.controller.term is not None
+        inbox = world.controller.term.inbox
+        names = [f"job-{number}" for number in range(5)]
+        for name in names:
+            await world.submit(batch_job(name, 1))
+        for name in names:
+            await world.until_state(name, State.RUNNING)
+        inbox.take()
+        inbox.sweep()
+        looks = []
+        while inbox.sweeping:
+            inbox.events.clear()
+            looks.append(inbox.take())
+            assert inbox.events.is_set() is inbox.sweeping
+        assert [len(look) for look in looks] == [2, 2, 1]
+        assert sorted(uid for look in looks for uid in look) == sorted(row.uid for row in store.load_workloads())
+        inbox.sweep(at_once=True)
+        assert not inbox.sweeping
+        assert len(inbox.take()) == 5
+
+
+async def test_a_new_leader_sees_what_ended_meanwhile_and_what_came(store: Store) -> None:
+    async with World(store) as world:
+        await world.until_ready()
+        names = [f"job-{number}" for number in range(5)]
+        for name in names:
+            await world.submit(batch_job(name, 1))
+        for name in names:
+            await world.until_state(name, State.RUNNING)
+        await world.kill()
+        await world.submit(batch_job("late", 1))
+        await world.start()
+        await world.until_ready()
+        await world.until_state("late", State.RUNNING)
+        assert world.controller is not None
+        assert world.controller.term is not None
+        assert not world.controller.term.inbox.sweeping
