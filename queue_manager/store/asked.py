@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from sys import intern
 
 from queue_manager.config.compiled import Compiled
 from queue_manager.engine.workload import Workload
@@ -35,5 +36,5 @@ def workload_of(
         min_run_time=priority_class.min_run_time if priority_class is not None else 0,
         checkpointed_at=checkpointed_at,
         namespace_labels=namespace_labels,
-        local_queue=f"{row.namespace}/{row.local_queue}",
+        local_queue=intern(f"{row.namespace}/{row.local_queue}"),
     )

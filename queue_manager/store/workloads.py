@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,17 +12,20 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, Text, any_, litera
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from queue_manager.engine.configuration import Cell
-from queue_manager.engine.workload import PodGroup, PodSet
+from queue_manager.engine.workload import PodGroup
 from queue_manager.store import codec, listing
 from queue_manager.store.history import RECORD, records
 from queue_manager.store.listing import Key
 from queue_manager.store.records import ENDED, AdmissionRow, LedgerState, State, WorkloadFilter, WorkloadRow
 from queue_manager.store.schema import NOT_ENDED, admissions, ledger, pod_groups, pod_sets, workloads
 from queue_manager.store.schema import history as past
+from queue_manager.store.sharing import Shared
 
 _COLUMNS = [column for column in workloads.columns if column.name not in ("requested", "open_attempt", "holds_open")]
 _KEYS = [column.name for column in _COLUMNS]
 """Rows that become workloads begin with these columns, in this order."""
+_COMMON = ("kind", "namespace", "local_queue", "queue", "priority_class", "user", "reason", "message")
+"""Columns in which many rows say the same."""
 _NAMES = ", ".join(f'r."{column.name}"' for column in _COLUMNS)
 _PAST = f"SELECT {_NAMES}, h.pod_groups, h.pod_sets FROM workload_history h CROSS JOIN LATERAL {RECORD} r "
 _PAST_BY_UID = text(f"{_PAST} WHERE h.uid = ANY(:uids)")
@@ -174,50 +178,55 @@ class _Chosen:
 
 
 def _read(connection: Connection, chosen: _Chosen) -> list[WorkloadRow]:
+    shared = Shared()
     query = select(admissions).where(admissions.c.ended_at.is_(None), chosen.of(admissions.c.workload_uid))
     opened = {row.workload_uid: _admission(row) for row in connection.execute(query)}
-    groups = _pod_groups(connection, chosen)
+    groups = _pod_groups(connection, chosen, shared)
     query = select(*_COLUMNS).where(chosen.of(workloads.c.uid)).order_by(workloads.c.uid)
-    return [_workload(row, groups.get(row.uid, ()), opened.get(row.uid)) for row in connection.execute(query)]
+    return [_workload(row, groups.get(row.uid, ()), opened.get(row.uid), shared) for row in connection.execute(query)]
 
 
-def _pod_groups(connection: Connection, chosen: _Chosen) -> Mapping[str, tuple[PodGroup, ...]]:
+def _pod_groups(connection: Connection, chosen: _Chosen, shared: Shared) -> Mapping[str, tuple[PodGroup, ...]]:
     columns = pod_sets.c
     query = select(pod_sets).where(chosen.of(columns.workload_uid))
     query = query.order_by(columns.workload_uid, columns.group_index, columns["index"])
     sets = connection.execute(query).mappings().all()
     query = select(pod_groups).where(chosen.of(pod_groups.c.workload_uid))
     query = query.order_by(pod_groups.c.workload_uid, pod_groups.c["index"])
-    return _grouped(connection.execute(query).mappings().all(), sets)
+    return _grouped(connection.execute(query).mappings().all(), sets, shared)
 
 
 def _grouped(
-    groups: Iterable[Mapping[Any, Any]], sets: Iterable[Mapping[Any, Any]]
+    groups: Iterable[Mapping[Any, Any]], sets: Iterable[Mapping[Any, Any]], shared: Shared
 ) -> Mapping[str, tuple[PodGroup, ...]]:
     """Pod groups by uid of the workload, from rows of the two tables in order."""
-    members: dict[tuple[str, int], list[PodSet]] = {}
+    members: dict[str, list[Mapping[Any, Any]]] = defaultdict(list)
     for row in sets:
-        members.setdefault((row["workload_uid"], row["group_index"]), []).append(codec.pod_set_from_row(row))
-    found: dict[str, list[PodGroup]] = {}
+        members[row["workload_uid"]].append(row)
+    found: dict[str, list[Mapping[Any, Any]]] = defaultdict(list)
     for row in groups:
-        own = tuple(members.get((row["workload_uid"], row["index"]), ()))
-        found.setdefault(row["workload_uid"], []).append(codec.pod_group_from_row(row, own))
-    return {uid: tuple(each) for uid, each in found.items()}
+        found[row["workload_uid"]].append(row)
+    return {uid: shared.pod_groups(rows, members.get(uid, [])) for uid, rows in found.items()}
 
 
 def _past(row: Row[Any]) -> WorkloadRow:
     """A workload of the history; its admissions are all over."""
-    return _workload(row, _grouped(row.pod_groups, row.pod_sets).get(row.uid, ()), None)
+    shared = Shared()
+    return _workload(row, _grouped(row.pod_groups, row.pod_sets, shared).get(row.uid, ()), None, shared)
 
 
-def _workload(row: Row[Any], groups: tuple[PodGroup, ...], admission: AdmissionRow | None) -> WorkloadRow:
+def _workload(
+    row: Row[Any], groups: tuple[PodGroup, ...], admission: AdmissionRow | None, shared: Shared
+) -> WorkloadRow:
     values = dict(zip(_KEYS, row, strict=False))  # not by name: of many rows that takes a third of the time
+    for name in _COMMON:
+        values[name] = shared.text(values[name])
     values["state"] = State(values["state"])
     values["after_drain"] = State(values["after_drain"]) if values["after_drain"] is not None else None
     values["groups"] = tuple(values["groups"])
-    values["topology"] = codec.topology_request(values["topology"])
-    values["checks"] = codec.checks(values["checks"])
-    values["relabels"] = codec.relabels(values["relabels"])
+    values["topology"] = codec.topology_request(values["topology"]) if values["topology"] is not None else None
+    values["checks"] = codec.checks(values["checks"]) if values["checks"] else ()
+    values["relabels"] = codec.relabels(values["relabels"]) if values["relabels"] else ()
     return WorkloadRow(**values, pod_groups=groups, admission=admission)
 
 

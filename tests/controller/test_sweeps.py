@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from queue_manager.cluster.port import JOBS
 from queue_manager.controller import inbox as inboxes
 from queue_manager.controller import term as terms
 from queue_manager.store.records import State
@@ -25,9 +26,8 @@ async def test_a_sweep_gives_each_look_a_slice_of_it_until_it_is_through(store: 
         inbox = world.controller.term.inbox
         names = [f"job-{number}" for number in range(5)]
         for name in names:
-            await world.submit(batch_job(name, 1))
-        for name in names:
-            await world.until_state(name, State.RUNNING)
+            await world.submit(batch_job(name, 1), JOBS)
+        await world.until(lambda: len(store.load_workloads()) == len(names), "all are known")
         inbox.take()
         inbox.sweep()
         looks = []
@@ -42,16 +42,16 @@ async def test_a_sweep_gives_each_look_a_slice_of_it_until_it_is_through(store: 
         assert len(inbox.take()) == 5
 
 
-async def test_a_new_leader_sees_what_ended_meanwhile_and_what_came(store: Store) -> None:
+async def test_a_new_leader_sees_what_came_meanwhile_and_is_ready_once_it_has_looked_at_all(store: Store) -> None:
     async with World(store) as world:
         await world.until_ready()
-        names = [f"job-{number}" for number in range(5)]
+        names = [f"job-{number}" for number in range(3)]
         for name in names:
-            await world.submit(batch_job(name, 1))
+            await world.submit(batch_job(name, 1), JOBS)
         for name in names:
             await world.until_state(name, State.RUNNING)
         await world.kill()
-        await world.submit(batch_job("late", 1))
+        await world.submit(batch_job("late", 1), JOBS)
         await world.start()
         await world.until_ready()
         await world.until_state("late", State.RUNNING)
