@@ -56,10 +56,11 @@ class Reflector:
         on_event: Handler | None = None,
         watch_seconds: int = 300,
         optional: bool = False,
+        packs: bool = False,
     ) -> None:
-        """`optional`: a collection that we may not read is as one that is not served."""
+        """`optional`: a collection that we may not read is as one that is not served. `packs`: as in `Cache`."""
         self.resource = resource
-        self.cache = Cache()
+        self.cache = Cache(packs=packs)
         self.synced = asyncio.Event()
         self.available = False
         self.relists = 0

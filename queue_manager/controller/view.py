@@ -73,6 +73,9 @@ WATCHED: Mapping[Resource, Query] = {
 OPTIONAL = frozenset({WORKLOADS, WORKLOADS_ALPHA, POD_GROUPS, POD_GROUPS_ALPHA})
 """What may be missing, or forbidden by rights that were granted to an older version of us."""
 
+PACKED = frozenset({NODES, JOBS, JOB_SETS, TRAIN_JOBS})
+"""Of these there are many, and most are not looked at for hours."""
+
 WATCHED_BY_WEBHOOK: Mapping[Resource, Query] = {
     resource: query for resource, query in WATCHED.items() if resource in (CRDS, TRAIN_JOBS, JOB_SETS, JOBS)
 }
@@ -166,6 +169,7 @@ class ClusterView:
                 project=PROJECTIONS.get(resource),
                 on_event=self._event,
                 optional=resource in OPTIONAL,
+                packs=resource in PACKED,
             )
             for resource, query in watched.items()
         }
@@ -246,7 +250,7 @@ class ClusterView:
         """The uids of all objects of the collection."""
         if resource in self._made:
             return self._made[resource].uids()
-        return (obj["metadata"]["uid"] for obj in self.reflectors[resource].cache)
+        return self.reflectors[resource].cache.uids()
 
     def count(self, resource: Resource) -> int:
         """How many objects the collection has."""
