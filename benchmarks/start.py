@@ -18,7 +18,7 @@ from tests.e2e.product import Product, wait_for
 
 SIZES = {
     "full": (Crowd(blocks=20, racks=50, hosts=20, queues=100, running=9_800, waiting=100_000), 1_000_000, 60.0),
-    "small": (Crowd(blocks=1, racks=4, hosts=10, queues=5, running=10, waiting=200), 5_000, 5.0),
+    "small": (Crowd(blocks=1, racks=4, hosts=25, queues=5, running=10, waiting=200), 5_000, 5.0),
 }
 """Nodes, queues and Jobs; workloads that ended; seconds of each steady part."""
 LONGEST = 600.0
