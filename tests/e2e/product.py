@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
-import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from queue_manager.store.records import State, WorkloadRow
 from queue_manager.store.store import Store
 from tests.control_plane.client import LEASE, ApiError
 from tests.control_plane.cluster import ControlPlane
+from tests.e2e import forked
 
 Object = dict[str, Any]
 
@@ -80,35 +80,36 @@ class Role:
     name: str
     command: list[str]
     log: Path
-    process: subprocess.Popen[bytes] | None = None
+    process: ForkServerProcess | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def program(self) -> list[str]:
+        """The same as a program of its own."""
+        return [sys.executable, "-m", "queue_manager.cli.main", *self.command]
 
     def start(self) -> None:
         """Starts it; its log is appended to."""
-        with self.log.open("ab") as out:
-            self.process = subprocess.Popen(
-                self.command, stdout=out, stderr=out, env={**os.environ, **self.environment}, start_new_session=True
-            )
+        self.process = forked.start(self.command, str(self.log), {**os.environ, **self.environment})
 
     def kill(self) -> None:
         """SIGKILL, as a machine that loses power."""
         assert self.process is not None
         self.process.kill()
-        self.process.wait()
+        self.process.join()
 
     def ask_to_stop(self) -> None:
         """SIGTERM."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+        if self.process is not None and self.process.exitcode is None:
+            self.process.terminate()
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL if that is not enough."""
         if self.process is None:
             return
         self.ask_to_stop()
-        try:
-            self.process.wait(15)
-        except subprocess.TimeoutExpired:
+        self.process.join(15)
+        if self.process.exitcode is None:
             self.kill()
 
 
@@ -141,9 +142,8 @@ class Product:
 
     def _role(self, command: str, account: str, database_url: str, *options: str) -> Role:
         kubeconfig = self.cluster.kubeconfig_for_service_account(NAMESPACE, account)
-        program = [sys.executable, "-m", "queue_manager.cli.main", command]
         common = ["--kubeconfig", str(kubeconfig), "--database", database_url]
-        return Role(command, [*program, *common, *options], self.folder / f"{command}.log")
+        return Role(command, [command, *common, *options], self.folder / f"{command}.log")
 
     @contextlib.contextmanager
     def running(self, *, webhook: bool = True) -> Iterator[Product]:
@@ -156,7 +156,7 @@ class Product:
                 self.remove_webhooks()
             self.wait_ready()
             if webhook:
-                wait_for(self._webhooks_work, "webhooks registered")
+                wait_for(self.webhooks_work, "webhooks registered")
             yield self
         except BaseException:
             for role in (self.controller, self.webhook):
@@ -174,7 +174,7 @@ class Product:
         for kind in WEBHOOKS:
             self.client.delete(kind, "queue-manager.io")
 
-    def _webhooks_work(self) -> bool:
+    def webhooks_work(self) -> bool:
         """Whether the API server gets an answer from the webhook to a job it would have to ask about."""
         path = self.client.path(JOB, namespace="default")
         try:
@@ -204,7 +204,7 @@ class Product:
 
     def _http(self, path: str) -> str:
         role = self.controller.process
-        assert role is None or role.poll() is None, f"the controller ended: {self.controller.log.read_text()[-4000:]}"
+        assert role is None or role.exitcode is None, f"the controller ended: {self.controller.log.read_text()[-4000:]}"
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}{path}", timeout=5) as answer:
                 return str(answer.read().decode())
