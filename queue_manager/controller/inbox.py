@@ -108,8 +108,11 @@ class Inbox:
         if at_once:
             self.workloads |= found | rows.keys()
         else:
+            # Nobody is stopped for a job that is gone.
+            self.workloads |= rows.keys() - found
             # Who has come since is not in the database yet, and may go before all who wait.
-            self._swept = deque([*sorted(found - rows.keys()), *sorted(rows)])
+            waiting = sorted(rows.values(), key=lambda row: (-row.priority, row.created_at, row.uid))
+            self._swept = deque([*sorted(found - rows.keys()), *(row.uid for row in waiting)])
         self.events.set()
 
     def look_later(self, uids: Collection[str]) -> None:
