@@ -13,12 +13,21 @@ COLUMNS = """
 ALTER TABLE ledger ADD COLUMN kind TEXT COLLATE "C" NOT NULL DEFAULT '',
     ADD COLUMN priority_class TEXT COLLATE "C" NOT NULL DEFAULT '';
 """
+# Each row is written anew, and with it its place in each index: these are made afterwards, in one go.
+NO_INDEXES = "DROP INDEX ledger_workload_uid_since_idx, ledger_since_idx, ledger_until_idx"
+INDEXES = """
+CREATE INDEX ledger_workload_uid_since_idx ON ledger (workload_uid, since);
+CREATE INDEX ledger_since_idx ON ledger (since);
+CREATE INDEX ledger_until_idx ON ledger (until);
+"""
 # Before the trigger is there again: of a workload that is stored no more both stay empty.
 FILL = """
+SET LOCAL work_mem = '128MB';
 UPDATE ledger l SET kind = w.kind, priority_class = w.priority_class
 FROM (SELECT uid, kind, priority_class FROM workloads
     UNION ALL SELECT uid, kind, COALESCE(row ->> 'priority_class', '') FROM workload_history) w
 WHERE w.uid = l.workload_uid;
+RESET work_mem;
 """
 ENDS_ONCE = """
 CREATE TRIGGER ledger_ends_once BEFORE UPDATE ON ledger FOR EACH ROW
@@ -60,7 +69,9 @@ def _ends_once(columns: tuple[str, ...]) -> str:
 def upgrade() -> None:
     op.execute("DROP TRIGGER ledger_ends_once ON ledger")
     op.execute(COLUMNS)
+    op.execute(NO_INDEXES)
     op.execute(FILL)
+    op.execute(INDEXES)
     op.execute(_ends_once(NOW))
     op.execute(TOUCHED)
 

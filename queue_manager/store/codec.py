@@ -98,7 +98,7 @@ def pod_group_from_row(row: Mapping[str, Any], pod_sets: tuple[PodSet, ...]) -> 
 
 def topology_request(value: Any) -> TopologyRequest | None:
     """A topology request from its JSON."""
-    return msgspec.convert(value, TopologyRequest | None)
+    return None if value is None else msgspec.convert(value, TopologyRequest)
 
 
 def admission_to_json(admission: Admission) -> dict[str, Any]:
@@ -128,12 +128,12 @@ def admission_from_json(uid: str, value: Any) -> Admission:
 
 def checks(value: Any) -> tuple[Check, ...]:
     """Answers of checks from their JSON."""
-    return msgspec.convert(value, tuple[Check, ...])
+    return msgspec.convert(value, tuple[Check, ...]) if value else ()
 
 
 def relabels(value: Any) -> tuple[Relabel, ...]:
     """Labels that have yet to be written, from their JSON."""
-    return msgspec.convert(value, tuple[Relabel, ...])
+    return msgspec.convert(value, tuple[Relabel, ...]) if value else ()
 
 
 def peak_requests(groups: Sequence[PodGroup]) -> Mapping[str, int]:
