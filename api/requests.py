@@ -28,8 +28,9 @@ SMALL = 2**20
 """Bytes of a body that is no configuration."""
 _GIVEN = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 _FREE = ("/healthz", "/readyz", "/metrics", "/static/")
-_LARGE = re.compile(
-    r"/api/v1/(config(/.*)?|(topologies|flavors|cohorts|queues|priority-classes|local-queues|role-bindings|settings)/.*)"
+_CONFIGURATION = re.compile(r"/api/v1/config(/.*)?")
+_OBJECT = re.compile(
+    r"/api/v1/(topologies|flavors|cohorts|queues|priority-classes|local-queues|role-bindings|settings)/.*"
 )
 
 
@@ -96,7 +97,7 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        most = MAX_BYTES if _LARGE.fullmatch(scope["path"]) else SMALL
+        most = MAX_BYTES if _may_be_large(scope) else SMALL
         title, detail = "Body too large", f"at most {most // 2**20} MiB are read here"
         said = Headers(scope=scope).get("content-length", "")
         if said.isdigit() and int(said[:19]) > most:
@@ -113,6 +114,12 @@ class BodyLimit:
             return message
 
         await self.app(scope, counted, send)
+
+
+def _may_be_large(scope: Scope) -> bool:
+    """Whether the body is a configuration; what is posted to an object is an action on it."""
+    path = scope["path"]
+    return bool(_CONFIGURATION.fullmatch(path) or (scope["method"] != "POST" and _OBJECT.fullmatch(path)))
 
 
 class RateLimit:

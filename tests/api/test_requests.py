@@ -122,6 +122,9 @@ def test_the_rate_is_a_setting_that_holds_at_once(store: Store):
 def test_a_body_is_as_large_as_it_could_be_right_and_no_larger(company: TestClient):
     answer = company.post(HOLD, content=b'{"reason":"' + b"x" * SMALL + b'"}')
     assert (answer.status_code, answer.json()["detail"]) == (413, "at most 1 MiB are read here")
+    for path in ("queues/nlp/stop", "queues/nlp/stop/plan", "local-queues/team-nlp/default/stop"):
+        answer = company.post(f"/api/v1/{path}", headers={"Content-Length": str(SMALL + 1)}, content=b" ")
+        assert (answer.status_code, answer.json()["detail"]) == (413, "at most 1 MiB are read here"), path
     chunks = (b"x" * 2**16 for _ in range(20))
     answer = company.post(HOLD, content=chunks, headers={"Content-Type": "application/json"})
     assert (answer.status_code, answer.headers["content-type"]) == (413, "application/problem+json")
