@@ -84,21 +84,18 @@ def export_audit(
 ) -> StreamingResponse:
     """The same as a file, as long as it may be: a line of JSON, or a row of CSV, for each line."""
     entries = context.store.access.audit_all(Wanted(who, action, object, *span(since, until, context.now())))
-    lines = (
-        _csv(entries) if format == "csv" else (_line(entry).model_dump_json(by_alias=True) + "\n" for entry in entries)
-    )
+    lines = _csv(entries) if format == "csv" else _ndjson(entries)
     media = "text/csv; charset=utf-8" if format == "csv" else "application/x-ndjson"
     name = f"audit.{format}"
     return StreamingResponse(lines, media_type=media, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
 
 def _line(entry: AuditEntry) -> AuditLine:
-    return AuditLine.model_validate({name: getattr(entry, name) for name in FIELDS})
+    return AuditLine.model_validate(entry, from_attributes=True)
 
 
 def _ndjson(entries: Iterable[AuditEntry]) -> Iterator[str]:
-    for entry in entries:
-        yield _line(entry).model_dump_json(by_alias=True) + "\n"
+    return (_line(entry).model_dump_json(by_alias=True) + "\n" for entry in entries)
 
 
 def _csv(entries: Iterable[AuditEntry]) -> Iterator[str]:

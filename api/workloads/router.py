@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from queue_manager.store.listing import NEWEST_FIRST, SORTS
 from queue_manager.store.records import State, Wish, WorkloadRow
@@ -43,6 +43,14 @@ REFUSED: dict[int | str, dict[str, Any]] = {
 }
 Word = Annotated[str, Query(max_length=600)]
 Kind = Annotated[str, Query(max_length=100, description="When jobs of several kinds have this name")]
+
+
+def _row_of(context: Ctx, namespace: str, name: str, kind: Kind = "") -> WorkloadRow:
+    return service.get_row(context, namespace, name, kind)
+
+
+Row = Annotated[WorkloadRow, Depends(_row_of)]
+"""The workload of the URL."""
 
 
 @lists.get("", response_model=Page[Workload])
@@ -85,17 +93,15 @@ def explanation(context: Ctx, namespace: str, name: str, kind: Kind = "") -> Exp
 
 
 @router.get("/{namespace}/{name}/history")
-def history(context: Ctx, namespace: str, name: str, kind: Kind = "") -> History:
+def history(context: Ctx, row: Row) -> History:
     """Its admissions, how each ended, and what people asked of it."""
-    return service.history(context, service.get_row(context, namespace, name, kind))
+    return service.history(context, row)
 
 
 @router.get("/{namespace}/{name}/checks", response_model=Page[Check])
 def list_checks(
     context: Ctx,
-    namespace: str,
-    name: str,
-    kind: Kind = "",
+    row: Row,
     sort: Annotated[Literal["name", "-name", "at", "-at"], SORTED] = "name",
     fields: Fields = "",
     cursor: Cursor = "",
@@ -103,76 +109,52 @@ def list_checks(
 ) -> Response:
     """The checks of its queue, and what they say of it."""
     selection = select(fields, Check)
-    row = service.get_row(context, namespace, name, kind)
     found = actions.page_of_checks(context, row, sort, cursor, limit)
     return page_of(found.items, found.next, selection)
 
 
 @router.get("/{namespace}/{name}/checks/{check}")
-def get_check(context: Ctx, namespace: str, name: str, check: str, kind: Kind = "") -> Check:
+def get_check(context: Ctx, row: Row, check: str) -> Check:
     """One check; Pending until it answers."""
-    return actions.get_check(context, service.get_row(context, namespace, name, kind), check)
+    return actions.get_check(context, row, check)
 
 
 @router.put("/{namespace}/{name}/checks/{check}", responses=NOTED)
-def put_check(
-    context: Ctx, namespace: str, name: str, check: str, said: CheckAnswer, response: Response, kind: Kind = ""
-) -> Check:
+def put_check(context: Ctx, row: Row, check: str, said: CheckAnswer, response: Response) -> Check:
     """The answer of a check: Ready lets it start, Retry gives its quota back for a while, Rejected for good."""
-    row = service.get_row(context, namespace, name, kind)
     found, done = actions.put_check(context, row, check, said)
     response.status_code = 200 if done else 202
     return found
 
 
 @router.post("/{namespace}/{name}/hold", responses=REFUSED)
-def hold(
-    context: Ctx, namespace: str, name: str, request: ActionRequest, response: Response, kind: Kind = ""
-) -> Workload:
+def hold(context: Ctx, row: Row, request: ActionRequest, response: Response) -> Workload:
     """Takes it out of its queue, or stops it, until it is released."""
-    return _act(context, namespace, name, kind, Wish.HOLD, request, response)
+    return _answer(context, response, *actions.act(context, row, Wish.HOLD, request.reason))
 
 
 @router.post("/{namespace}/{name}/release", responses=REFUSED)
-def release(
-    context: Ctx, namespace: str, name: str, request: ActionRequest, response: Response, kind: Kind = ""
-) -> Workload:
+def release(context: Ctx, row: Row, request: ActionRequest, response: Response) -> Workload:
     """Lets it queue again: held, deactivated, or backing off."""
-    return _act(context, namespace, name, kind, Wish.RELEASE, request, response)
+    return _answer(context, response, *actions.act(context, row, Wish.RELEASE, request.reason))
 
 
 @router.post("/{namespace}/{name}/move", responses=REFUSED)
-def move(
-    context: Ctx, namespace: str, name: str, request: MoveRequest, response: Response, kind: Kind = ""
-) -> Workload:
+def move(context: Ctx, row: Row, request: MoveRequest, response: Response) -> Workload:
     """Puts it into another queue. One that runs goes on running and is charged there from now on."""
-    found = actions.move(context, service.get_row(context, namespace, name, kind), request)
-    return _answer(context, response, *found)
+    return _answer(context, response, *actions.move(context, row, request))
 
 
 @router.post("/{namespace}/{name}/reprioritise", responses=REFUSED)
-def reprioritise(
-    context: Ctx, namespace: str, name: str, request: ReprioritiseRequest, response: Response, kind: Kind = ""
-) -> Workload:
+def reprioritise(context: Ctx, row: Row, request: ReprioritiseRequest, response: Response) -> Workload:
     """Gives it another priority class; one that runs goes on running."""
-    found = actions.reprioritise(context, service.get_row(context, namespace, name, kind), request)
-    return _answer(context, response, *found)
+    return _answer(context, response, *actions.reprioritise(context, row, request))
 
 
 @router.post("/{namespace}/{name}/evict", responses=REFUSED)
-def evict(
-    context: Ctx, namespace: str, name: str, request: EvictRequest, response: Response, kind: Kind = ""
-) -> Workload:
+def evict(context: Ctx, row: Row, request: EvictRequest, response: Response) -> Workload:
     """Stops it; it queues again with its old place in time, at once or after a pause."""
-    found = actions.evict(context, service.get_row(context, namespace, name, kind), request)
-    return _answer(context, response, *found)
-
-
-def _act(
-    context: Ctx, namespace: str, name: str, kind: str, wish: Wish, request: ActionRequest, response: Response
-) -> Workload:
-    found = actions.act(context, service.get_row(context, namespace, name, kind), wish, request.reason)
-    return _answer(context, response, *found)
+    return _answer(context, response, *actions.evict(context, row, request))
 
 
 def _answer(context: Ctx, response: Response, row: WorkloadRow, done: bool) -> Workload:
