@@ -52,6 +52,7 @@ PATCH_FORMS = {
 }
 
 POLL_SECONDS = 0.05
+RAREST_POLL_SECONDS = 2.0
 
 
 class ApiError(Exception):
@@ -473,7 +474,7 @@ def wait(condition: Callable[[], T], what: str, *, timeout: float = 60, show: Ca
             text = seen if isinstance(seen, str) else yaml.safe_dump(seen) if isinstance(seen, (dict, list)) else seen
             raise WaitTimeout(f"not true after {timeout} s: {what}; last seen:\n{text}")
         # A dear question (all pods of a large cluster) is asked less often: it would slow down what it waits for.
-        time.sleep(min(max(POLL_SECONDS, 3 * (now - began)), max(deadline - now, POLL_SECONDS)))
+        time.sleep(min(max(POLL_SECONDS, 3 * (now - began)), RAREST_POLL_SECONDS, max(deadline - now, POLL_SECONDS)))
 
 
 def load_manifests(what: str | Path | Object | Iterable[Object]) -> Objects:

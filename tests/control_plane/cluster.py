@@ -533,12 +533,13 @@ class ControlPlane:
             for kind in kinds:
                 self._delete_everywhere(kind)
             self._release(left)
-            return False
         pods = self.pods()
-        if pods:
-            for namespace in {pod["metadata"]["namespace"] for pod in pods}:
-                self.client.delete_all(POD, namespace, grace_seconds=0)
-            self._release(self.pods())
+        alive = {pod["metadata"]["namespace"] for pod in pods if not pod["metadata"].get("deletionTimestamp")}
+        for namespace in alive:
+            self.client.delete_all(POD, namespace, grace_seconds=0)
+        # Nobody counts the pods of Jobs that are being deleted; Kubernetes takes the finalizers off one pod at a time.
+        self._release(self.pods() if alive else pods, at_once=True)
+        if left or pods:
             return False
         if self.client.list(NODE):
             self.client.delete_all(NODE)
@@ -550,7 +551,7 @@ class ControlPlane:
         for namespace in {item["metadata"]["namespace"] for item in alive}:
             self.client.delete_all(kind, namespace)
 
-    def _release(self, objects: Iterable[Object]) -> None:
+    def _release(self, objects: Iterable[Object], *, at_once: bool = False) -> None:
         """Takes the finalizers off objects whose controller doesn't: at once where the finalizer is not Kubernetes'."""
         for obj in objects:
             deleted = obj["metadata"].get("deletionTimestamp")
@@ -558,7 +559,7 @@ class ControlPlane:
             if not deleted or not finalizers:
                 continue
             known = set(finalizers) <= {"batch.kubernetes.io/job-tracking", "foregroundDeletion", "orphan"}
-            if not known or time.time() - datetime.fromisoformat(deleted).timestamp() > RELEASE_SECONDS:
+            if at_once or not known or time.time() - datetime.fromisoformat(deleted).timestamp() > RELEASE_SECONDS:
                 self._drop_finalizers(obj)
 
     def _drop_finalizers(self, obj: Object) -> None:
