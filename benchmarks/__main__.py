@@ -16,6 +16,7 @@ from benchmarks import (
     domains,
     engine,
     gang,
+    growth,
     idle,
     latency,
     pinned,
@@ -31,6 +32,7 @@ from benchmarks.world import NotBuilt
 FIGURES: dict[str, Callable[[str, Path | None], list[Report]]] = {
     "engine": engine.run,
     "decisions": decisions.run,
+    "growth": growth.run,
     "placement": placement.run,
     "domains": domains.run,
     "latency": latency.run,

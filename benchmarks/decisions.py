@@ -28,7 +28,7 @@ from queue_manager.store.records import Change, Committed, State, WorkloadRow
 from queue_manager.store.store import Store
 from queue_manager.store.times import to_microseconds
 
-SIZES = {"full": (50_000, 2_000, 10_000), "small": (1_500, 100, 400)}
+SIZES = {"full": (50_000, 2_000, 10_000), "small": (6_000, 500, 2_000)}
 """Workloads that wait at first, that run at once, that end while one batch size is measured."""
 BATCHES = (10, 100, 500)
 """Ends that are gathered into one decision; the last as under load."""
