@@ -28,7 +28,7 @@ from queue_manager.store.records import Change, Committed, State, WorkloadRow
 from queue_manager.store.store import Store
 from queue_manager.store.times import to_microseconds
 
-SIZES = {"full": (50_000, 2_000, 10_000), "small": (6_000, 500, 2_000)}
+SIZES = {"full": (50_000, 2_000, 10_000), "small": (1_500, 100, 400)}
 """Workloads that wait at first, that run at once, that end while one batch size is measured."""
 BATCHES = (10, 100, 500)
 """Ends that are gathered into one decision; the last as under load."""
@@ -88,14 +88,14 @@ class _Side:
         assert epoch is not None
         self.epoch = epoch
         self.engine.configure(_configuration(self.places))
-        for _ in range(0, count, CHUNK):
-            self._arrive(CHUNK)
+        for begin in range(0, count, CHUNK):
+            self._arrive(min(CHUNK, count - begin))
         self._admit()
         with self.store.engine.connect() as connection:
             connection.exec_driver_sql("ANALYZE")
 
     def turn(self, count: int) -> None:
-        """So many end, as many are admitted and started; as many new ones come, which is not measured here."""
+        """So many end, as many are admitted and started."""
         self._end([self.running.popleft() for _ in range(count)])
         self._admit()
 

@@ -126,9 +126,9 @@ class _World:
         self._plan(0)
 
     def _edit(self, number: int) -> None:
-        """One GPU more in a queue: too little to start anybody."""
-        queue = self.configuration.queues[f"queue-{number % self.size.queues}"]
-        fresh = replace(queue, resource_groups=(_group(self.size, 1 + number // self.size.queues % 2),))
+        """One GPU more in a queue, or again less: too little to start anybody."""
+        queue = self.configuration.queues[f"queue-{number // 2 % self.size.queues}"]
+        fresh = replace(queue, resource_groups=(_group(self.size, 1 - number % 2),))
         self.configuration = replace(self.configuration, queues={**self.configuration.queues, fresh.name: fresh})
         self.engine.configure(self.configuration)
         self._plan(0)
