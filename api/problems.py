@@ -15,6 +15,8 @@ from sqlalchemy.exc import OperationalError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
+from queue_manager.config.words import worded
+
 log = structlog.get_logger(__name__)
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
@@ -105,6 +107,19 @@ def _utf8(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def _finding(error: Mapping[str, Any]) -> Mapping[str, str]:
+    """A finding of FastAPI's in words of ours."""
+    message, hint = worded(error["type"], error.get("input"), error.get("ctx", {}), error["msg"])
+    if error["type"] == "missing":
+        hint = "it is needed"
+    elif error["type"] == "extra_forbidden":
+        message, hint = f"unknown field {str(error['loc'][-1])!r}", "remove it, or see /openapi.json for what there is"
+    # Where a body is no JSON its place is the number of a character.
+    place = error["loc"][:1] if error["type"] == "json_invalid" else error["loc"]
+    found = {"field": ".".join(str(step) for step in place), "message": message}
+    return {key: _utf8(text) for key, text in (found | ({"hint": hint} if hint else {})).items()}
+
+
 def install(app: FastAPI, veil: Callable[[Request, ProblemError], ProblemError]) -> None:
     """Makes every error of the application a problem document. `veil` takes out what its reader may not see."""
 
@@ -123,10 +138,7 @@ def install(app: FastAPI, veil: Callable[[Request, ProblemError], ProblemError])
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
-        errors = [
-            {"field": _utf8(".".join(str(step) for step in item["loc"])), "message": _utf8(item["msg"])}
-            for item in error.errors()
-        ]
+        errors = [_finding(item) for item in error.errors()]
         return problem_response(422, "Request is not valid", "see errors", errors=errors)
 
     @app.exception_handler(OperationalError)

@@ -99,6 +99,7 @@ class BodyLimit:
             return
         most = MAX_BYTES if _may_be_large(scope) else SMALL
         title, detail = "Body too large", f"at most {most // 2**20} MiB are read here"
+        detail += "; apply it in parts" if most == MAX_BYTES else ""
         said = Headers(scope=scope).get("content-length", "")
         if said.isdigit() and int(said[:19]) > most:
             await problem_response(413, title, detail)(scope, receive, send)

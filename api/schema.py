@@ -18,7 +18,7 @@ class ApiModel(BaseModel):
 
 def _storable(text: str) -> str:
     if problem := check_text(text):
-        raise ValueError(problem)
+        raise ValueError(f"{problem}: remove it")
     return text
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from queue_manager.config.durations import parse_duration
+from queue_manager.config.problem import nearest_or_list
 from queue_manager.store import tokens
 from queue_manager.store.tokens import Maker, NameTaken
 
@@ -57,7 +58,10 @@ def _scope(access: Access, index: int, wanted: TokenScope) -> tokens.Scope:
         return tokens.Scope(wanted.role)
     node = find_node(access.tree, wanted.node)
     if node is None or not access.sees((node.kind, node.name)):
-        raise _bad_field(f"scopes.{index}.node", f"there is no queue or cohort {wanted.node!r}")
+        seen = [each for each in access.tree.nodes() if access.sees((each.kind, each.name))]
+        known = {name for each in seen for name in (each.name, each.path)}
+        hint = nearest_or_list(wanted.node, known, "queue or cohort")
+        raise _bad_field(f"scopes.{index}.node", f"there is no queue or cohort {wanted.node!r}; {hint}")
     return tokens.Scope(wanted.role, node.name, node.kind)
 
 

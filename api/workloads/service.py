@@ -133,6 +133,8 @@ def explain(context: Context, row: WorkloadRow) -> Explanation:
         if row.state is State.HELD and row.reason:
             held = Blocker(type=row.reason, message=found.message)
             found.blockers = [ways_out.completed(held, {})]
+        elif row.state is State.DEACTIVATED:
+            found.blockers = [Blocker(type=row.reason, message=found.message, ways_out=[ways_out.RELEASED])]
         return found
     found.blockers = completed(context, found.blockers)
     found.waiting_since = _waiting_since(context, row)

@@ -9,6 +9,7 @@ from queue_manager.engine.configuration import Cell
 from queue_manager.engine.decision import BlockerType
 from queue_manager.engine.quantities import show
 from queue_manager.store.deadlines import must_end_by
+from queue_manager.store.readings import UNKNOWN_PRIORITY_CLASS, UNKNOWN_QUEUE
 from queue_manager.store.records import WorkloadRow
 
 from .schemas import Blocker, Holder
@@ -20,8 +21,8 @@ def completed(blocker: Blocker, rows: Mapping[str, WorkloadRow]) -> Blocker:
     """The blocker with its holders as they are now, and the ways out of it. `rows` are admitted workloads by
     `namespace/name`; a holder that is no longer one has gone since."""
     held = [_holder(rows[name], blocker) for name in blocker.holders if name in rows]
-    ways = _WAYS.get(blocker.type)
-    return blocker.model_copy(update={"held": held, "ways_out": list(ways(blocker, held)) if ways else []})
+    ways = _WAYS.get(blocker.type, _OTHERWISE)
+    return blocker.model_copy(update={"held": held, "ways_out": list(ways(blocker, held))})
 
 
 def _holder(row: WorkloadRow, blocker: Blocker) -> Holder:
@@ -75,7 +76,7 @@ def _at_the_latest(held: Sequence[Holder]) -> str:
 def _most(blocker: Blocker, _: Sequence[Holder]) -> Sequence[str]:
     what = f"{show(blocker.resource, blocker.missing)} {blocker.resource} of flavor {blocker.flavor}"
     return [
-        f"{blocker.node} gets {what} more (nominalQuota, or its borrowing limit)",
+        f"{blocker.node} gets {what} more (nominalQuota, or its borrowing limit if it has one)",
         "it asks for less: as it is it never starts",
     ]
 
@@ -146,8 +147,18 @@ _WAYS: Mapping[str, Callable[[Blocker, Sequence[Holder]], Sequence[str]]] = {
     BlockerType.HOLD: _first,
     BlockerType.LIMIT: _limit,
     BlockerType.HISTORY: _says("the others have had their part, or its past use has faded (half-life)"),
+    UNKNOWN_QUEUE: _says(
+        "its label names a queue that is there (queue-manager move does that, too)",
+        "a local queue of that name is made in its namespace, or the queue takes its namespace",
+    ),
+    UNKNOWN_PRIORITY_CLASS: _says(
+        "its label names a priority class that is there", "a PriorityClass of that name is applied"
+    ),
     "AdmissionCheck": _says("whoever the check is answers Ready"),
     "HeldByOperator": _says("it is released (queue-manager release)"),
     "SuspendedByUser": _says("its user lets it go on (spec.suspend: false), or it is released"),
 }
-"""Ways out of a blocker by its type. For others the message says what has to change."""
+"""Ways out of a blocker by its type."""
+_OTHERWISE = _says("what the message names is put right")
+RELEASED = "it is released (queue-manager release)"
+"""The way out for one that is deactivated, whatever did that."""

@@ -10,29 +10,28 @@ from typing import Any
 
 from queue_manager.cli.client import Client
 from queue_manager.cli.errors import CommandError
-from queue_manager.cli.output import Format, print_data, print_table
-from queue_manager.client.types import Token, TokenScope
+from queue_manager.cli.output import Format, Table, print_data
+from queue_manager.cli.watch import View
+from queue_manager.client.types import AuditLine, Token, TokenScope
 from queue_manager.config.human import clean, moment
 
 
-def list_tokens(client: Client, revoked: bool, fields: str, form: Format) -> None:
+def tokens(client: Client, revoked: bool, fields: str) -> View:
     """Tokens that the caller may revoke."""
-    found = list(client.tokens(revoked=revoked, fields=fields))
-    if form is not Format.TABLE:
-        print_data(found, form, (each["name"] for each in found))
-        return
-    rows = []
-    for each in found:
-        row = [
-            each["name"],
-            _roles(each),
-            each["createdBy"],
-            _time(each["expires"], "never"),
-            _time(each["used"], "never"),
-        ]
-        rows.append([*row, _time(each["revoked"], "")] if revoked else row)
-    columns = ("NAME", "ROLES", "BY", "EXPIRES", "USED") + (("REVOKED",) if revoked else ())
-    print_table(columns, rows, give_way="ROLES")
+    columns = ("NAME", "ROLES", "BY", "EXPIRES", "USED", *(("REVOKED",) if revoked else ()))
+
+    def row(each: Token) -> list[object]:
+        times = [_time(each["expires"], "never"), _time(each["used"], "never")]
+        more = [_time(each["revoked"], "")] if revoked else []
+        return [each["name"], _roles(each), each["createdBy"], *times, *more]
+
+    def table(found: list[Token]) -> Table:
+        return Table(columns, [row(each) for each in found], (), "ROLES", "" if found else "no token is there")
+
+    def read() -> list[Token]:
+        return list(client.tokens(revoked=revoked, fields=fields))
+
+    return View(read, table, lambda found: found, lambda each: str(each["name"]))
 
 
 def _time(text: str | None, none: str) -> str:
@@ -56,36 +55,36 @@ def create_token(client: Client, name: str, roles: Sequence[str], expires: str, 
     print(made["token"])
 
 
-def revoke_token(client: Client, name: str, reason: str) -> None:
-    """Ends the token of this name."""
+def revoke_token(client: Client, name: str, reason: str, form: Format) -> None:
+    """Ends the token of this name, and prints what is kept of it."""
     found = next((each for each in client.tokens() if each["name"] == name), None)
     if found is None:
         raise CommandError(f"there is no token {name!r} that you may revoke", "see `queue-manager tokens list`")
     client.revoke_token(found["id"], reason=reason)
+    if form is not Format.TABLE:
+        print_data(client.token(found["id"]), form, [name])
+        return
     print(f"token {clean(name)} is revoked")
 
 
-def show_audit(
-    client: Client, query: Mapping[str, Any], shown: Mapping[str, Any], limit: int, export: str, form: Format
-) -> None:
-    """Lines of the audit log that fit, or all of them as a file."""
-    if export:
-        for part in client.export_audit(format=export, **query):
-            sys.stdout.write(part)
-        return
-    found = list(islice(client.audit(**query, **shown), limit or None))
-    if form is not Format.TABLE:
-        print_data(found, form, (str(each["id"]) for each in found))
-        return
-    rows = [
-        [
-            _time(each["at"], ""),
-            each["who"],
-            each["action"],
-            each["object"],
-            f"{each['source']} {each['address']}",
-            each["reason"],
-        ]
-        for each in found
-    ]
-    print_table(("AT", "WHO", "ACTION", "OBJECT", "FROM", "REASON"), rows, give_way="REASON")
+def export_audit(client: Client, form: str, query: Mapping[str, Any]) -> None:
+    """All lines of the audit log that fit, as a file."""
+    for part in client.export_audit(format=form, **query):
+        sys.stdout.write(part)
+
+
+def audit(client: Client, query: Mapping[str, Any], limit: int) -> View:
+    """Lines of the audit log that fit."""
+    columns = ("AT", "WHO", "ACTION", "OBJECT", "FROM", "REASON")
+
+    def row(each: AuditLine) -> list[object]:
+        where = f"{each['source']} {each['address']}"
+        return [_time(each["at"], ""), each["who"], each["action"], each["object"], where, each["reason"]]
+
+    def table(found: list[AuditLine]) -> Table:
+        return Table(columns, [row(each) for each in found], (), "REASON", "" if found else "no line matches")
+
+    def read() -> list[AuditLine]:
+        return list(islice(client.audit(**query), limit or None))
+
+    return View(read, table, lambda found: found, lambda each: str(each["id"]))

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from queue_manager.cli import complete
 from queue_manager.cli.commanding import command
 from queue_manager.cli.output import Format
-from queue_manager.cli.parameters import MOMENT, Fields, Output, fields_for
+from queue_manager.cli.parameters import MOMENT, Fields, Output, Watch, fields_for
 
 if TYPE_CHECKING:
     from queue_manager.cli.client import Client
@@ -24,6 +25,8 @@ class AuditFile(StrEnum):
 
 Reason = Annotated[str, typer.Option(help="Why, for the audit log.", show_default=False)]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")]
+
+Known = Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.", autocompletion=complete.tokens)]
 
 
 def register(app: typer.Typer) -> None:
@@ -41,11 +44,13 @@ def tokens_list(
     revoked: Annotated[bool, typer.Option("--revoked", help="Also those that are revoked.")] = False,
     fields: Fields = "",
     output: Output = Format.TABLE,
+    watch: Watch = False,
 ) -> None:
     """List tokens: what they may do, until when, and when they were used last."""
-    from queue_manager.cli.access import list_tokens
+    from queue_manager.cli.access import tokens
+    from queue_manager.cli.watch import present
 
-    list_tokens(client, revoked, fields_for(fields, output), output)
+    present(client, tokens(client, revoked, fields_for(fields, output)), output, watch)
 
 
 def tokens_create(
@@ -65,11 +70,11 @@ def tokens_create(
     create_token(client, name, role, expires, reason, output)
 
 
-def tokens_revoke(client: Client, name: Name, reason: Reason = "") -> None:
+def tokens_revoke(client: Client, name: Known, reason: Reason = "", output: Output = Format.TABLE) -> None:
     """End a token at once."""
     from queue_manager.cli.access import revoke_token
 
-    revoke_token(client, name, reason)
+    revoke_token(client, name, reason, output)
 
 
 def audit(
@@ -88,10 +93,15 @@ def audit(
         AuditFile | None, typer.Option(help="Print all of it as a file of this form.", show_default=False)
     ] = None,
     output: Output = Format.TABLE,
+    watch: Watch = False,
 ) -> None:
     """Search the audit log: who did what, when, from where and why."""
-    from queue_manager.cli.access import show_audit
+    from queue_manager.cli.access import audit, export_audit
+    from queue_manager.cli.watch import present
 
     query = {"who": who, "action": action, "object": object, "since": since, "until": until}
-    shown = {"sort": sort, "fields": fields_for(fields, output)}
-    show_audit(client, query, shown, limit, export.value if export else "", output)
+    if export:
+        export_audit(client, export.value, query)
+        return
+    query |= {"sort": sort, "fields": fields_for(fields, output)}
+    present(client, audit(client, query, limit), output, watch)

@@ -45,7 +45,12 @@ def move(
 def reprioritise(
     client: Client,
     job: Job,
-    priority_class: Annotated[str, typer.Argument(metavar="CLASS", help="A priority class of the configuration.")],
+    priority_class: Annotated[
+        str,
+        typer.Argument(
+            metavar="CLASS", help="A priority class of the configuration.", autocompletion=complete.priority_classes
+        ),
+    ],
     reason: Why,
     output: Output = Format.TABLE,
 ) -> None:

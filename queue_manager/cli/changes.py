@@ -40,8 +40,25 @@ def names_of(answer: Answer) -> list[str]:
     return [f"{change['kind']}/{_name(change)}" for change in answer["changes"]]
 
 
-def show_changes(answer: Answer) -> None:
+def show_difference(answer: Answer, form: Format) -> None:
     """What would change, field by field."""
+    if form is not Format.TABLE:
+        print_data(answer, form, names_of(answer))
+        return
+    _show_changes(answer)
+
+
+def show_plan(answer: Answer, form: Format, then: str = "") -> None:
+    """What would change, and who would feel it; `then` is the command that does just that."""
+    show_difference(answer, form)
+    if form is not Format.TABLE or not answer["changes"]:
+        return
+    _show_effects(answer)
+    if then:
+        print(f"\napply exactly this: {then} --if-plan {answer['hash']}")
+
+
+def _show_changes(answer: Answer) -> None:
     _warn(answer)
     for line in change_lines(answer["changes"]):
         print(clean(line))
@@ -49,8 +66,7 @@ def show_changes(answer: Answer) -> None:
         print(f"nothing to change at revision {answer['revision']}")
 
 
-def show_effects(answer: Answer) -> None:
-    """Who would feel it."""
+def _show_effects(answer: Answer) -> None:
     found = {name: answer[name] for name in EFFECTS if answer[name]}
     if not found:
         print("\nno workload is touched")

@@ -27,11 +27,12 @@ _OTHER_SERVER = "is this the URL of a Queue Manager? See --server"
 
 
 class ApiProblem(CommandError):
-    """The server's problem document; `errors` is its list of findings."""
+    """The server's problem document; `errors` is its list of findings, `title` what they have in common."""
 
     def __init__(self, error: ApiError, hint: str = "") -> None:
         super().__init__(str(error), hint)
         self.status = error.status
+        self.title = error.title
         self.errors: list[Mapping[str, Any]] = list(error.errors)
         self.error_count = error.error_count
 

@@ -64,9 +64,31 @@ cohorts = _nodes("Cohort")
 nodes = _nodes("")
 
 
-def flavors(ctx: Any, incomplete: str) -> list[str]:
-    """Names of flavors."""
-    return _ask(ctx, lambda client: [each["metadata"]["name"] for each in client.objects("Flavor")], incomplete)
+def _objects(kind: str) -> Callable[[Any, str], list[str]]:
+    def names(ctx: Any, incomplete: str) -> list[str]:
+        def metadata(client: Client) -> Iterator[str]:
+            for each in client.objects(kind):
+                space = each["metadata"].get("namespace", "")
+                yield f"{space}/{each['metadata']['name']}" if space else each["metadata"]["name"]
+
+        return _ask(ctx, metadata, incomplete)
+
+    return names
+
+
+flavors = _objects("Flavor")
+priority_classes = _objects("PriorityClass")
+_STOPPED = {"queue": queues, "cohort": cohorts, "flavor": flavors, "local-queue": _objects("LocalQueue")}
+
+
+def stoppable(ctx: Any, incomplete: str) -> list[str]:
+    """Names of what `stop --kind` says; of queues where it says nothing yet."""
+    return _STOPPED[(ctx.params or {}).get("kind") or "queue"](ctx, incomplete)
+
+
+def tokens(ctx: Any, incomplete: str) -> list[str]:
+    """Names of tokens that may be revoked."""
+    return _ask(ctx, lambda client: [each["name"] for each in client.tokens()], incomplete)
 
 
 def profiles(incomplete: str) -> list[str]:

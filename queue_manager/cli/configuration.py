@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from queue_manager.cli.changes import names_of, show_applied, show_changes, show_effects
+from queue_manager.cli.changes import show_applied, show_difference, show_plan
 from queue_manager.cli.client import ApiProblem, Client
 from queue_manager.cli.errors import CommandError
 from queue_manager.cli.output import Format, print_data
@@ -38,29 +38,21 @@ def apply(client: Client, asked: Asked, *, reason: str, if_plan: str, form: Form
 
 def plan(client: Client, asked: Asked, form: Format) -> None:
     """What would change, and who feels it."""
-    answer = _sent(client.plan, client.plan_rollback, asked)
-    if form is not Format.TABLE:
-        print_data(answer, form, names_of(answer))
-        return
-    show_changes(answer)
-    if answer["changes"]:
-        show_effects(answer)
-        if asked.revision is None:
-            command = "apply " + " ".join(f"-f {shlex.quote(name)}" for name in asked.files)
-            command += f" --owner {shlex.quote(asked.owner)}" if asked.owner else ""
-            command += " --prune" if asked.prune else ""
-        else:
-            command = f"rollback {asked.revision}"
-        print(f"\napply exactly this: queue-manager {command} --if-plan {answer['hash']}")
+    show_plan(_sent(client.plan, client.plan_rollback, asked), form, f"queue-manager {_command(asked)}")
+
+
+def _command(asked: Asked) -> str:
+    """What applies the same."""
+    if asked.revision is not None:
+        return f"rollback {asked.revision}"
+    files = " ".join(f"-f {shlex.quote(name)}" for name in asked.files)
+    owner = f" --owner {shlex.quote(asked.owner)}" if asked.owner else ""
+    return f"apply {files}{owner}{' --prune' if asked.prune else ''}"
 
 
 def diff(client: Client, asked: Asked, form: Format) -> None:
     """What would change."""
-    answer = _sent(client.diff, client.diff_rollback, asked)
-    if form is not Format.TABLE:
-        print_data(answer, form, names_of(answer))
-        return
-    show_changes(answer)
+    show_difference(_sent(client.diff, client.diff_rollback, asked), form)
 
 
 def _sent(of_files: Callable[..., Any], of_revision: Callable[[int], Any], asked: Asked) -> Any:

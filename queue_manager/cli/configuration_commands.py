@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from queue_manager.cli.commanding import command
-from queue_manager.cli.output import Format
-from queue_manager.cli.parameters import MOMENT, Fields, Output, fields_for
+from queue_manager.cli.output import Data, Format
+from queue_manager.cli.parameters import MOMENT, Fields, Output, Watch, fields_for
 
 if TYPE_CHECKING:
     from queue_manager.cli.client import Client
@@ -24,6 +24,7 @@ Prune = Annotated[bool, typer.Option("--prune", help="Delete what a former apply
 Rollback = Annotated[
     int | None, typer.Option(min=0, help="Instead of files: going back to this revision.", show_default=False)
 ]
+DataForm = Annotated[Data, typer.Option("--output", "-o", help="Form of the answer.")]
 Reason = Annotated[str, typer.Option(help="Why, for the revision.", show_default=False)]
 IfPlan = Annotated[
     str, typer.Option(metavar="HASH", help="Only if the plan still is the one with this hash.", show_default=False)
@@ -88,7 +89,7 @@ def export(client: Client, output: Output = Format.YAML) -> None:
 def revisions(
     client: Client,
     number: Annotated[
-        int | None, typer.Argument(min=1, metavar="[N]", help="One revision, field by field.", show_default=False)
+        int | None, typer.Argument(min=1, metavar="N", help="One revision, field by field.", show_default=False)
     ] = None,
     author: Annotated[str, typer.Option(help="Who made it.", show_default=False)] = "",
     since: Annotated[str, typer.Option("--from", help=f"Not before: {MOMENT}.", show_default=False)] = "",
@@ -99,13 +100,18 @@ def revisions(
     limit: Annotated[int, typer.Option(min=0, help="At most so many; 0 for all.")] = 20,
     fields: Fields = "",
     output: Output = Format.TABLE,
+    watch: Watch = False,
 ) -> None:
     """List changes of the configuration: who, when, why; with a number, what exactly."""
-    from queue_manager.cli.revisions import show_revision, show_revisions
+    from queue_manager.cli.revisions import revisions, show_revision
+    from queue_manager.cli.watch import present
 
     if number is None:
         query = {"author": author, "since": since, "until": until, "kind": kind, "object": object}
-        show_revisions(client, {**query, "sort": sort, "fields": fields_for(fields, output)}, limit, output)
+        query |= {"sort": sort, "fields": fields_for(fields, output)}
+        present(client, revisions(client, query, limit), output, watch)
+    elif watch:
+        raise typer.BadParameter("a revision does not change: watch the list, without a number", param_hint="--watch")
     else:
         show_revision(client, number, output)
 
@@ -123,9 +129,9 @@ def rollback(
     roll_back(client, number, reason=reason, if_plan=if_plan, form=output)
 
 
-def schema() -> None:
+def schema(output: DataForm = Data.JSON) -> None:
     """Print the JSON Schema of configuration files, for editors. Needs no server."""
     from queue_manager.cli.output import print_data
     from queue_manager.config.json_schema import configuration_schema
 
-    print_data(configuration_schema(), Format.JSON)
+    print_data(configuration_schema(), Format(output))

@@ -71,7 +71,7 @@ def usage(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="[QUEUE|COHORT]", help="By name or path; all together without.", autocompletion=complete.nodes
+            metavar="QUEUE|COHORT", help="By name or path; all together without.", autocompletion=complete.nodes
         ),
     ] = "",
     by: Annotated[
@@ -126,13 +126,13 @@ def explain(client: Client, job: Job, output: Output = Format.TABLE, watch: Watc
         present(client, views.explanation(client, job.namespace, job.name, job.kind), output, watch)
 
 
-def history(client: Client, job: Job, output: Output = Format.TABLE) -> None:
+def history(client: Client, job: Job, output: Output = Format.TABLE, watch: Watch = False) -> None:
     """Tell what a job was given, how that ended, and what people did to it."""
     from queue_manager.cli import views
     from queue_manager.cli.watch import present
 
     with client.naming(job):
-        present(client, views.history(client, job.namespace, job.name, job.kind), output)
+        present(client, views.history(client, job.namespace, job.name, job.kind), output, watch)
 
 
 def hold(client: Client, job: Job, reason: Why, output: Output = Format.TABLE) -> None:

@@ -259,11 +259,16 @@ def fail(error: CommandError) -> NoReturn:
     """Prints the error with all its findings and ends with exit code 1."""
     from queue_manager.cli.output import finding_text, print_error
 
-    findings = [finding_text(each) for each in getattr(error, "errors", ())]
+    found = getattr(error, "errors", ())
+    findings = [finding_text(each) for each in found]
+    # What a finding says is not said twice.
+    said = [str(each["message"]) for each in found if each.get("message")]
+    told = any(each in error.message for each in said) or error.message.endswith(": see errors")
+    message = getattr(error, "title", "") if told else error.message
     more = getattr(error, "error_count", 0) - len(findings)
     if more > 0:
         findings.append(f"... and {more} more")
-    print_error(error.message, error.hint, findings)
+    print_error(message or error.message, error.hint, findings)
     sys.exit(1)
 
 

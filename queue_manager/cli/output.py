@@ -30,6 +30,13 @@ class Format(StrEnum):
     NAME = "name"
 
 
+class Data(StrEnum):
+    """Value of `-o` where there is neither a table nor a name."""
+
+    JSON = "json"
+    YAML = "yaml"
+
+
 STATE_COLOURS: Mapping[str, str] = {
     "running": "32",
     "starting": "36",

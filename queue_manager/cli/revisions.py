@@ -9,19 +9,24 @@ from typing import Any
 
 from queue_manager.cli.changes import change_lines, show_applied
 from queue_manager.cli.client import Client
-from queue_manager.cli.output import Format, print_data, print_table
+from queue_manager.cli.output import Format, Table, print_data
+from queue_manager.cli.watch import View
 from queue_manager.client import operations
 from queue_manager.config.human import clean, moment
 
 
-def show_revisions(client: Client, query: Mapping[str, Any], limit: int, form: Format) -> None:
+def revisions(client: Client, query: Mapping[str, Any], limit: int) -> View:
     """A line for each change, newest first."""
-    items = list(client.listed(operations.revisions(**query, limit=min(limit, 100) or 100), limit))
-    if form is not Format.TABLE:
-        print_data({"items": items}, form, (str(item["number"]) for item in items))
-        return
-    rows = [[item["number"], _time(item), item["author"], _summary(item), item["reason"]] for item in items]
-    print_table(("REVISION", "TIME", "AUTHOR", "CHANGES", "REASON"), rows, right=("REVISION",), give_way="REASON")
+    columns = ("REVISION", "TIME", "AUTHOR", "CHANGES", "REASON")
+
+    def read() -> Any:
+        return {"items": list(client.listed(operations.revisions(**query, limit=min(limit, 100) or 100), limit))}
+
+    def table(data: Any) -> Table:
+        rows = [[item["number"], _time(item), item["author"], _summary(item), item["reason"]] for item in data["items"]]
+        return Table(columns, rows, ("REVISION",), "REASON", "" if rows else "no revision matches")
+
+    return View(read, table, name=lambda item: str(item["number"]))
 
 
 def show_revision(client: Client, number: int, form: Format) -> None:

@@ -10,7 +10,7 @@ import typer
 from queue_manager.cli import complete
 from queue_manager.cli.commanding import command
 from queue_manager.cli.output import Format
-from queue_manager.cli.parameters import Output
+from queue_manager.cli.parameters import Output, Watch
 
 if TYPE_CHECKING:
     from queue_manager.cli.client import Client
@@ -60,7 +60,7 @@ def stop(
         typer.Argument(
             metavar="NAME",
             help="A queue or cohort by name or path, a flavor, or NAMESPACE/NAME of a local queue.",
-            autocompletion=complete.queues,
+            autocompletion=complete.stoppable,
         ),
     ],
     policy: Annotated[
@@ -75,11 +75,12 @@ def stop(
     _stop(client, kind.value, name, policy.value, reason, planned, output)
 
 
-def stops(client: Client, output: Output = Format.TABLE) -> None:
+def stops(client: Client, output: Output = Format.TABLE, watch: Watch = False) -> None:
     """List what is stopped by hand: since when, by whom and why."""
-    from queue_manager.cli.stops import show_stops
+    from queue_manager.cli.stops import stopped
+    from queue_manager.cli.watch import present
 
-    show_stops(client, output)
+    present(client, stopped(client), output, watch)
 
 
 def drain_queue(
@@ -99,7 +100,7 @@ def drain_queue(
 
 def drain_flavor(
     client: Client,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A flavor.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A flavor.", autocompletion=complete.flavors)],
     reason: Reason = "",
     let_finish: LetFinish = False,
     undo: Undo = False,

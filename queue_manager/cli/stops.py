@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from queue_manager.cli.changes import names_of, show_changes, show_effects
+from queue_manager.cli.changes import show_plan
 from queue_manager.cli.client import Client
 from queue_manager.cli.errors import CommandError
-from queue_manager.cli.output import Format, print_data, print_table
+from queue_manager.cli.output import Format, Table, print_data
+from queue_manager.cli.watch import View
 from queue_manager.client.types import Stop
 from queue_manager.config.human import clean
 
@@ -16,18 +17,10 @@ def plan_stop(client: Client, what: str, name: str, policy: str, form: Format) -
     """Who would feel it."""
     if what == "local-queue":
         answer = client.plan_stop_local_queue(*_local(name), policy)
-    elif what == "cohort":
-        answer = client.plan_stop_cohort(name, policy)
-    elif what == "flavor":
-        answer = client.plan_stop_flavor(name, policy)
     else:
-        answer = client.plan_stop_queue(name, policy)
-    if form is not Format.TABLE:
-        print_data(answer, form, names_of(answer))
-        return
-    show_changes(answer)
-    if answer["changes"]:
-        show_effects(answer)
+        plan = {"cohort": client.plan_stop_cohort, "flavor": client.plan_stop_flavor, "queue": client.plan_stop_queue}
+        answer = plan[what](name, policy)
+    show_plan(answer, form)
 
 
 def _local(name: str) -> tuple[str, str]:
@@ -41,12 +34,9 @@ def set_stop(client: Client, what: str, name: str, policy: str, reason: str, for
     """Stops something, or ends that, and says what counts now."""
     if what == "local-queue":
         found = client.stop_local_queue(*_local(name), policy, reason=reason)
-    elif what == "cohort":
-        found = client.stop_cohort(name, policy, reason=reason)
-    elif what == "flavor":
-        found = client.stop_flavor(name, policy, reason=reason)
     else:
-        found = client.stop_queue(name, policy, reason=reason)
+        stop = {"cohort": client.stop_cohort, "flavor": client.stop_flavor, "queue": client.stop_queue}
+        found = stop[what](name, policy, reason=reason)
     if form is not Format.TABLE:
         print_data(found, form, [_name(found)])
         return
@@ -55,16 +45,17 @@ def set_stop(client: Client, what: str, name: str, policy: str, reason: str, for
         print(clean(found["message"]), file=sys.stderr)
 
 
-def show_stops(client: Client, form: Format) -> None:
+def stopped(client: Client) -> View:
     """Everything that is stopped by hand."""
-    found = list(client.stops())
-    if form is not Format.TABLE:
-        print_data(found, form, [_name(each) for each in found])
-        return
-    rows: list[list[object]] = [
-        [each["kind"], _name(each), each["policy"], each["by"], each["at"] or "", each["reason"]] for each in found
-    ]
-    print_table(("KIND", "NAME", "POLICY", "BY", "SINCE", "REASON"), rows, give_way="REASON")
+    columns = ("KIND", "NAME", "POLICY", "BY", "SINCE", "REASON")
+
+    def table(found: list[Stop]) -> Table:
+        rows = [
+            [each["kind"], _name(each), each["policy"], each["by"], each["at"] or "", each["reason"]] for each in found
+        ]
+        return Table(columns, rows, (), "REASON", "" if rows else "nothing is stopped by hand")
+
+    return View(lambda: list(client.stops()), table, lambda found: found, _name)
 
 
 def _name(stop: Stop) -> str:

@@ -20,6 +20,7 @@ from queue_manager.cli.errors import CommandError
 PATIENCE = 20.0
 """Seconds until the first line of port-forward."""
 PORT = 8080
+_LOGGED = re.compile(r"[IWEF]\d{4} ")
 _FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ->")
 
 
@@ -81,13 +82,19 @@ def open_tunnel(context: str, kubeconfig: str, namespace: str) -> Tunnel:
     found = _FORWARDING.search(_first_line(process))
     if found is None:
         _end(process)
-        said = (process.stderr.read() if process.stderr else "").strip().removeprefix("error: ")
+        said = _said(process.stderr.read() if process.stderr else "")
         where = f"namespace {namespace}" + (f" of context {context}" if context else "")
         raise CommandError(
             f"can't reach the API in {where}: {said or 'kubectl port-forward gave no answer'}",
             "may you create pods/portforward there? Or name a server with --server or --profile",
         )
     return Tunnel(f"http://127.0.0.1:{found[1]}", context, kubeconfig)
+
+
+def _said(text: str) -> str:
+    """What kubectl tells people, without the lines of its log (E1130 17:34:34.142907 ...)."""
+    lines = [line for line in text.splitlines() if not _LOGGED.match(line)]
+    return " ".join("\n".join(lines).split()).removeprefix("error: ")
 
 
 def _first_line(process: subprocess.Popen[str]) -> str:

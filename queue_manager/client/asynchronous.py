@@ -10,7 +10,7 @@ import httpx2
 
 from queue_manager.client import operations
 from queue_manager.client.call import Answer, Call, Page, Query, following, get
-from queue_manager.client.connection import Connection
+from queue_manager.client.connection import Attempts, Connection
 from queue_manager.client.events import Event, EventReader
 from queue_manager.client.problem import ApiError, ClientError
 from queue_manager.client.types import Document
@@ -47,19 +47,14 @@ class AsyncClient(operations.Operations):
 
     async def send(self, call: Call[T]) -> T:
         """The value that a call answers with; sends it again as `Retry` says."""
-        failures = 0
+        attempts = Attempts(self.connection, call)
         while True:
             try:
-                answer = await self._once(call)
-                break
+                value: T = self.connection.read(call, await self._once(call))
+                return value
             except ClientError as error:
-                failures += 1
-                pause = self.connection.again_after(call, error, failures)
-                if pause is None:
-                    raise
+                pause = attempts.pause(error)
             await self._sleep(pause)
-        value: T = self.connection.read(call, answer)
-        return value
 
     async def items(self, call: Call[Page[T]]) -> AsyncIterator[T]:
         """Items of all pages, read as they are needed."""
@@ -72,19 +67,15 @@ class AsyncClient(operations.Operations):
 
     async def parts(self, call: Call[str]) -> AsyncIterator[str]:
         """The text of an answer, part by part; what fails before the first is sent again as `Retry` says."""
-        failures = 0
+        attempts, begun = Attempts(self.connection, call), False
         while True:
-            begun = False
             try:
                 async for part in self._parts(call):
                     begun = True
                     yield part
                 return
             except ClientError as error:
-                failures += 1
-                pause = None if begun else self.connection.again_after(call, error, failures)
-                if pause is None:
-                    raise
+                pause = attempts.pause(error, begun=begun)
             await self._sleep(pause)
 
     async def get(self, path: str, query: Query = operations.NO_QUERY) -> Any:
@@ -96,20 +87,17 @@ class AsyncClient(operations.Operations):
     ) -> AsyncIterator[Event]:
         """What happens, for ever: after a break it goes on where it was. `after` is the id of the last event known,
         `opened` is called whenever the server has begun to tell."""
-        call, reader, failures = get(operations.EVENTS, query), EventReader(after), 0
+        call, reader = get(operations.EVENTS, query), EventReader(after)
+        attempts = Attempts(self.connection, call)
         while True:
+            ended: ClientError | None = None
             try:
                 async for event in self._stream(call, reader, opened):
-                    failures = 0
+                    attempts.went_well()
                     yield event
-                error: ClientError | None = None
-            except ClientError as failure:
-                error = failure
-            failures += 1
-            pause = self.connection.reconnects_after(call, error, failures)
-            if error is not None and pause is None:
-                raise error
-            await self._sleep(max(pause or 0.0, reader.pause or 0.0))
+            except ClientError as error:
+                ended = error
+            await self._sleep(attempts.reconnects(ended, reader.pause))
 
     async def change(
         self,

@@ -113,12 +113,6 @@ class Connection:
             raise NotOursError(f"{self.server} does not speak HTTP as it should: {error}") from error
         raise UnreachableError(self.server, str(error) or type(error).__name__) from error
 
-    def reconnects_after(self, call: Call[Any], error: ClientError | None, failures: int) -> float | None:
-        """The same for a stream of events that has ended, by an error or not: silence is no reason to give up."""
-        if error is None or (isinstance(error, UnreachableError) and error.slow and not error.refused):
-            return self.retry.first
-        return self.again_after(call, error, failures)
-
     def again_after(self, call: Call[Any], error: ClientError, failures: int) -> float | None:
         """Seconds until the call is sent again; None: the error stands."""
         asked = None
@@ -132,6 +126,35 @@ class Connection:
             case _:
                 return None
         return self.retry.pause(failures, asked, self.jitter())
+
+
+class Attempts:
+    """How often one call has failed so far, and whether it is sent again."""
+
+    def __init__(self, connection: Connection, call: Call[Any]) -> None:
+        self._connection = connection
+        self._call = call
+        self._failures = 0
+
+    def pause(self, error: ClientError, *, begun: bool = False) -> float:
+        """Seconds until the call is sent again; raises the error where it stands, as it does once the answer has
+        `begun` to be used."""
+        self._failures += 1
+        pause = None if begun else self._connection.again_after(self._call, error, self._failures)
+        if pause is None:
+            raise error
+        return pause
+
+    def reconnects(self, error: ClientError | None, asked: float | None) -> float:
+        """The same for a stream of events that has ended, by an error or not; `asked` is what the server wants. Silence
+        is no reason to give up."""
+        silent = error is None or (isinstance(error, UnreachableError) and error.slow and not error.refused)
+        pause = self._connection.retry.first if error is None or silent else self.pause(error)
+        return max(pause, asked or 0.0)
+
+    def went_well(self) -> None:
+        """What failed before counts no more."""
+        self._failures = 0
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -10,7 +10,7 @@ import httpx2
 
 from queue_manager.client import operations
 from queue_manager.client.call import Answer, Call, Page, Query, following, get
-from queue_manager.client.connection import Connection
+from queue_manager.client.connection import Attempts, Connection
 from queue_manager.client.events import Event, EventReader
 from queue_manager.client.problem import ApiError, ClientError
 from queue_manager.client.types import Document
@@ -47,9 +47,14 @@ class Client(operations.Operations):
 
     def send(self, call: Call[T]) -> T:
         """The value that a call answers with; sends it again as `Retry` says."""
-        answer = self._patiently(call, lambda: self._once(call))
-        value: T = self.connection.read(call, answer)
-        return value
+        attempts = Attempts(self.connection, call)
+        while True:
+            try:
+                value: T = self.connection.read(call, self._once(call))
+                return value
+            except ClientError as error:
+                pause = attempts.pause(error)
+            self._sleep(pause)
 
     def items(self, call: Call[Page[T]]) -> Iterator[T]:
         """Items of all pages, read as they are needed."""
@@ -61,19 +66,15 @@ class Client(operations.Operations):
 
     def parts(self, call: Call[str]) -> Iterator[str]:
         """The text of an answer, part by part; what fails before the first is sent again as `Retry` says."""
-        failures = 0
+        attempts, begun = Attempts(self.connection, call), False
         while True:
-            begun = False
             try:
                 for part in self._parts(call):
                     begun = True
                     yield part
                 return
             except ClientError as error:
-                failures += 1
-                pause = None if begun else self.connection.again_after(call, error, failures)
-                if pause is None:
-                    raise
+                pause = attempts.pause(error, begun=begun)
             self._sleep(pause)
 
     def get(self, path: str, query: Query = operations.NO_QUERY) -> Any:
@@ -85,20 +86,17 @@ class Client(operations.Operations):
     ) -> Iterator[Event]:
         """What happens, for ever: after a break it goes on where it was. `after` is the id of the last event known,
         `opened` is called whenever the server has begun to tell."""
-        call, reader, failures = get(operations.EVENTS, query), EventReader(after), 0
+        call, reader = get(operations.EVENTS, query), EventReader(after)
+        attempts = Attempts(self.connection, call)
         while True:
+            ended: ClientError | None = None
             try:
                 for event in self._stream(call, reader, opened):
-                    failures = 0
+                    attempts.went_well()
                     yield event
-                error: ClientError | None = None
-            except ClientError as failure:
-                error = failure
-            failures += 1
-            pause = self.connection.reconnects_after(call, error, failures)
-            if error is not None and pause is None:
-                raise error
-            self._sleep(max(pause or 0.0, reader.pause or 0.0))
+            except ClientError as error:
+                ended = error
+            self._sleep(attempts.reconnects(ended, reader.pause))
 
     def change(
         self,
@@ -119,18 +117,6 @@ class Client(operations.Operations):
                 if error.status != operations.STALE or attempt == attempts:
                     raise
         raise ValueError("attempts must be at least 1")
-
-    def _patiently(self, call: Call[Any], once: Callable[[], T]) -> T:
-        failures = 0
-        while True:
-            try:
-                return once()
-            except ClientError as error:
-                failures += 1
-                pause = self.connection.again_after(call, error, failures)
-                if pause is None:
-                    raise
-            self._sleep(pause)
 
     def _once(self, call: Call[Any]) -> Answer:
         try:

@@ -115,6 +115,13 @@ def _checked_factor(text: str) -> str:
 
 
 def _checked_weight(text: str) -> str:
+    hint = "write it like 1, 0.5 or 3"
+    try:
+        negative = quantities.exact(text) < 0
+    except ValueError as error:
+        raise wrong(str(error), hint) from None
+    if negative:
+        raise wrong(f"{text!r} is negative; a weight is at least 0", hint)
     weight_milli(text)
     return text
 

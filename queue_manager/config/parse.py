@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from queue_manager.config import kueue
 from queue_manager.config.fields import describe
 from queue_manager.config.models import API_VERSION, KINDS, ConfigObject, Source
 from queue_manager.config.names import check_name, check_text
-from queue_manager.config.problem import Problem, nearest, nearest_or_list
-from queue_manager.config.source import Document, LinedDict, LinedList, Numeral, line_of, read_documents
+from queue_manager.config.problem import Problem, nearest_or_list
+from queue_manager.config.source import Document, LinedDict, LinedList, line_of, read_documents
+from queue_manager.config.words import needed, worded
 
 Path = Sequence[str | int]
 
@@ -31,7 +33,8 @@ ALIASES = {
 @dataclass(frozen=True, slots=True)
 class ParseResult:
     """`objects` are those without errors. `broken` are keys of the others, as far as they can be told, and `partial`
-    these others without their wrong fields, so that what else is wrong with them can be told at once."""
+    these others without their wrong fields (a wrong name stays), so that what else is wrong with them can be told at
+    once."""
 
     objects: tuple[ConfigObject, ...] = ()
     errors: tuple[Problem, ...] = ()
@@ -128,6 +131,8 @@ def _read(document: Document, collector: _Collector) -> None:
     collector.errors.extend(_problem(document, path, message, hint) for path, message, hint in problems)
     if problems:
         collector.broken.add(model.key)
+        if model.name and model.namespaced == bool(model.metadata.namespace):
+            collector.partial.append(model)
     else:
         collector.objects.append(model)
 
@@ -247,7 +252,7 @@ def _check_identity(model: ConfigObject, any_name: bool) -> Iterable[tuple[Path,
 
 def _refuse_duplicates(collector: _Collector) -> None:
     seen: dict[tuple[str, str, str], ConfigObject] = {}
-    for model in collector.objects:
+    for model in [*collector.objects, *collector.partial]:
         first = seen.setdefault(model.key, model)
         if first is not model:
             line = line_of(first.source.content, ())
@@ -293,61 +298,32 @@ def path_text(path: Path) -> str:
     return text
 
 
-_TYPES = {
-    "string_type": "text",
-    "list_type": "a list",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-    "model_attributes_type": "a mapping",
-    "bool_type": "true or false",
-    "int_type": "a whole number",
-}
-
-
 def _explain(document: Document, model: type[ConfigObject], detail: ErrorDetails) -> Problem:
     path = [step for step in detail["loc"] if step != "[key]"]
-    context = detail.get("ctx", {})
-    value = detail["input"]
-    kind = detail["type"]
-    message, hint = detail["msg"], ""
-    if kind == "wrong":
-        message, hint = context["text"], context["hint"]
-    elif kind == "missing":
-        message = "is missing"
-    elif kind == "extra_forbidden":
+    message, hint = worded(detail["type"], detail["input"], detail.get("ctx", {}), detail["msg"])
+    if detail["type"] == "missing":
+        hint = needed(_fields_at(model, path[:-1])[str(path[-1])])
+    elif detail["type"] == "extra_forbidden":
         message = f"unknown field {path[-1]!r}"
         hint = nearest_or_list(str(path[-1]), _fields_at(model, path[:-1]), "field")
-    elif kind == "literal_error":
-        known = re.findall(r"'([^']+)'", context["expected"])
-        message = f"{value!r} is not allowed here" if isinstance(value, str) else f"is {describe(value)}"
-        near = nearest(value, known) if isinstance(value, str) else ""
-        hint = f"one of {', '.join(known)}" + (f"; {near}" if near else "")
-    elif kind == "int_type" and isinstance(value, Numeral) and (digits := value.text.lstrip("+-")).isdigit():
-        message = f"a number of {len(digits)} digits is out of bounds"
-    elif kind in _TYPES:
-        message = f"must be {_TYPES[kind]}, is {describe(value)}"
-    elif kind == "greater_than_equal":
-        message = f"{value} is too small, at least {context['ge']} is allowed"
-    elif kind == "less_than_equal":
-        message = f"{value} is too large, at most {context['le']} is allowed"
-    elif kind in ("too_short", "string_too_short"):
-        message = "must not be empty"
-    elif kind == "too_long":
-        message = f"has {context['actual_length']} items, at most {context['max_length']} are allowed"
     return _problem(document, path, message, hint)
 
 
-def _fields_at(model: type[BaseModel], path: Path) -> list[str]:
+def _fields_at(model: type[BaseModel], path: Path) -> dict[str, FieldInfo]:
     current: Any = model
     for step in path:
         if isinstance(step, int):
             continue
-        fields = {info.alias or name: info for name, info in current.model_fields.items()}
+        fields = _named(current)
         found = _model_of(fields[step].annotation) if step in fields else None
         if found is None:
-            return []
+            return {}
         current = found
-    return [info.alias or name for name, info in current.model_fields.items()]
+    return _named(current)
+
+
+def _named(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:

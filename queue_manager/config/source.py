@@ -36,9 +36,13 @@ class _Plain(_Loader):
 MAX_BYTES = 32 * 1024 * 1024
 MAX_DEPTH = 40
 MAX_ALIASED_VALUES = 100_000
+MAX_BROKEN = 20
+"""Documents of a text that can't be read: after so many of them nothing more is looked at."""
 
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,40})")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,4})?")
+_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_BEGIN = re.compile(r"---(?=\s|$)")
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEANS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 
@@ -100,26 +104,51 @@ def line_of(content: Any, path: Sequence[str | int]) -> int:
 
 
 def read_documents(text: str, file: str) -> tuple[list[Document], list[Problem]]:
-    """All documents of a YAML (or JSON) text. Stops at a syntax error, which is then the last problem."""
+    """All documents of a YAML (or JSON) text. Of one that can't be read nothing is answered but the first error; it
+    goes on with the next one."""
     if len(text) > MAX_BYTES:
         size = f"{len(text) / 1e6:.0f} MB"
         return [], [Problem(f"the file has {size}, more than {MAX_BYTES // 2**20} MiB", "split it", file=file)]
     documents: list[Document] = []
     builder = _Builder(file)
+    begin, rest = 0, text
+    for _ in range(MAX_BROKEN):
+        broken = _read(rest, documents, builder)
+        following = _next_begin(text, max(broken - 1, begin + 1)) if broken else None
+        if following is None:
+            break
+        begin, rest = following, "\n" * following + text[_starts(text)[following] :]
+    return documents, builder.problems
+
+
+def _read(text: str, documents: list[Document], builder: _Builder) -> int:
+    """Reads documents until the end, or until a line that can't be understood, which is answered."""
     try:
         for node in _compose(text):
             content = builder.build(node)
             if content is not None:
-                documents.append(Document(file, node.start_mark.line + 1, content))
+                documents.append(Document(builder.file, node.start_mark.line + 1, content))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         reason = error.problem or "cannot be read"
         builder.problem(f"not valid YAML: {reason}", (mark.line + 1) if mark else 0, error.context or "")
+        return mark.line + 1 if mark else 0
     except yaml.YAMLError as error:
         builder.problem(f"not valid YAML: {' '.join(str(error).split())}", 0, "only printable UTF-8 text is allowed")
     except RecursionError:
         builder.problem("nested too deeply", 0, f"at most {MAX_DEPTH} levels are read")
-    return documents, builder.problems
+    return 0
+
+
+def _starts(text: str) -> list[int]:
+    """Where the lines of a text begin."""
+    return [0, *(found.end() for found in _BREAK.finditer(text))]
+
+
+def _next_begin(text: str, line: int) -> int | None:
+    """The first line (0 is the first of all) from this one on that begins a document."""
+    starts = _starts(text)
+    return next((number for number in range(line, len(starts)) if _BEGIN.match(text, starts[number])), None)
 
 
 def _compose(text: str) -> Iterator[yaml.Node]:
@@ -153,7 +182,9 @@ class _Builder:
         self._aliased = 0
 
     def problem(self, message: str, line: int, hint: str = "") -> None:
-        self.problems.append(Problem(message, hint, file=self.file, line=line))
+        found = Problem(message, hint, file=self.file, line=line)
+        if found not in self.problems[-1:]:  # a document that begins in its wrong line is looked at twice
+            self.problems.append(found)
 
     def build(self, node: yaml.Node, depth: int = 0) -> Any:
         if depth == 0:

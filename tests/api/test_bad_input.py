@@ -198,7 +198,7 @@ def test_a_cohort_that_others_name_is_not_removed(company: TestClient):
 
 def test_a_body_of_50_mb(company: TestClient):
     answer = company.put(CONFIG, content=b"#" * 50_000_000)
-    assert (answer.status_code, answer.json()["detail"]) == (413, "at most 32 MiB are read here")
+    assert (answer.status_code, answer.json()["detail"]) == (413, "at most 32 MiB are read here; apply it in parts")
 
 
 def test_a_patch_to_an_unknown_parent(company: TestClient):

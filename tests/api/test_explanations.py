@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from api.workloads import ways_out
 from api.workloads.schemas import Blocker
 from queue_manager.engine.decision import BlockerType
+from queue_manager.store.records import Change, State
 from queue_manager.store.store import Store
 from tests.api.world import GPU, commit, configure, job, running, waiting
 from tests.store.builders import NOW
@@ -78,3 +79,22 @@ def test_every_type_of_blocker_has_a_way_out(kind: BlockerType):
         ways = ways_out.completed(found, {}).ways_out
         assert ways
         assert not any("{" in way for way in ways)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "way"),
+    [
+        (State.WAITING, "UnknownQueue", "its label names a queue that is there (queue-manager move does that, too)"),
+        (State.HELD, "UnknownPriorityClass", "its label names a priority class that is there"),
+        (State.HELD, "SomethingNew", "what the message names is put right"),
+        (State.DEACTIVATED, "RequeuingLimitExceeded", "it is released (queue-manager release)"),
+    ],
+)
+def test_what_is_out_of_its_queue_has_a_way_back(store: Store, client: TestClient, state: State, reason: str, way: str):
+    configure(store)
+    blockers = [{"type": reason, "message": "so"}]
+    row = replace(job("lost", "nlp", 1), state=state, reason=reason, message="so")
+    body = {"reason": reason, "message": "so", "blockers": blockers} if state is State.WAITING else None
+    commit(store, Change(row=row, explanation=body))
+    told = client.get("/api/v1/workloads/team-nlp/lost/explanation").json()
+    assert [(each["type"], each["message"], each["waysOut"][0]) for each in told["blockers"]] == [(reason, "so", way)]

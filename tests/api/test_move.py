@@ -58,13 +58,13 @@ def test_it_is_noted_for_the_leader_with_its_audit_line(
 @pytest.mark.parametrize(
     ("path", "body", "field", "says"),
     [
-        ("move", {}, "queue", "Field required"),
-        ("move", {"queue": ""}, "queue", "at least 1 character"),
+        ("move", {}, "queue", "is missing"),
+        ("move", {"queue": ""}, "queue", "must not be empty"),
         ("move", {"queue": "visoin"}, "queue", "did you mean 'vision'?"),
-        ("move", {"queue": "vision", "force": "yes"}, "force", "boolean"),
-        ("move", {"queue": "vision", "flavor": "h100"}, "flavor", "not permitted"),
+        ("move", {"queue": "vision", "force": "yes"}, "force", "true or false"),
+        ("move", {"queue": "vision", "flavor": "h100"}, "flavor", "unknown field"),
         ("move", {"queue": "vision", "reason": " "}, "reason", "blank"),
-        ("reprioritise", {}, "priorityClass", "Field required"),
+        ("reprioritise", {}, "priorityClass", "is missing"),
         ("reprioritise", {"priorityClass": "hihg"}, "priorityClass", "did you mean 'high'?"),
         ("evict", {"requeueAfter": "soon"}, "requeueAfter", "soon"),
         ("evict", {"requeueAfter": -1}, "requeueAfter", "from 0 seconds to a year"),

@@ -94,6 +94,8 @@ def test_tokens_of_others_are_neither_seen_nor_revoked(store: Store):
         {"scopes": []},
         {"scopes": [{"role": "king"}]},
         {"expiresIn": "soon"},
+        {"expiresIn": True},
+        {"expiresIn": [1]},
         {"expiresIn": 0},
         {"expiresIn": -5},
         {"expiresIn": 10**30},

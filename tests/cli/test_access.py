@@ -45,6 +45,14 @@ def test_a_token_is_made_used_listed_and_revoked(company: str):
     assert "not accepted" in str(run("queues", "--server", company, "--token", secret).exception)
 
 
+def test_what_is_kept_of_a_revoked_token_is_printed_in_every_form(company: str):
+    for name in ("a", "b"):
+        assert run("tokens", "create", name, "--role", "viewer", "--server", company).exit_code == 0
+    told = json.loads(run("tokens", "revoke", "a", "--reason", "lost", "-o", "json", "--server", company).stdout)
+    assert (told["name"], told["revokedBy"], told["revoked"] is None) == ("a", "local", False)
+    assert run("tokens", "revoke", "b", "-o", "name", "--server", company).stdout == "b\n"
+
+
 def test_the_audit_log_is_shown_and_exported(company: str):
     assert run("hold", "team-nlp/big", "--reason", "on fire", "--server", company).exit_code == 0
     shown = run("audit", "--object", "workload/team-nlp/", "--server", company)

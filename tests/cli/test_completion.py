@@ -68,6 +68,30 @@ def test_a_shell_completes(shell: str, company: str):
     assert {line: sorted(ask(shell, line.split(), company)) for line in OFFERED} == OFFERED
 
 
+COMMANDS = {
+    "explain team-nlp/bi": ["team-nlp/big"],
+    "move team-nlp/big n": ["nlp"],
+    "reprioritise team-nlp/big ": ["high"],
+    "drain queue n": ["nlp"],
+    "drain flavor h": ["h100"],
+    "stop n": ["nlp"],
+    "stop --kind flavor h": ["h100"],
+    "stop --kind cohort rese": ["research"],
+    "stop --kind local-queue team-nlp": ["team-nlp/default"],
+    "tokens revoke c": ["ci"],
+    "usage --by k": ["kind"],
+}
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_what_a_command_takes_is_offered(line: str, company: str):
+    assert CliRunner().invoke(app, ["tokens", "create", "ci", "--role", "viewer", "--server", company]).exit_code == 0
+    words = ["qm", *line.split(" ")]
+    asked = {"_QM_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
+    told = CliRunner(env={**asked, "QM_SERVER": company}).invoke(app, [], prog_name="qm", complete_var="_QM_COMPLETE")
+    assert told.stdout.split() == COMMANDS[line]
+
+
 def test_no_server_is_no_error():
     assert ask("bash", ["qm", "explain", "team-nlp/b"], "http://127.0.0.1:9") == []
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import Result
 from typer.testing import CliRunner
 
@@ -102,3 +103,4 @@ def test_bad_use(run: Run, arguments: tuple[str, ...]):
 def test_the_schema_needs_no_server(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("QM_SERVER", "http://127.0.0.1:9")
     assert json.loads(CliRunner().invoke(app, ["schema"]).stdout) == configuration_schema()
+    assert yaml.safe_load(CliRunner().invoke(app, ["schema", "-o", "yaml"]).stdout) == configuration_schema()

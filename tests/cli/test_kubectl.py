@@ -38,6 +38,7 @@ if "port-forward" not in sys.argv:
     real = {real!r}
     os.execv(real, [real, *sys.argv[1:]]) if real else sys.exit(1)
 if {fails!r}:
+    print('E1130 17:34:34.142907    5277 memcache.go:265] "Unhandled Error"', file=sys.stderr)
     sys.exit("error: pods is forbidden: User \\"ada\\" cannot create resource \\"pods/portforward\\"")
 print("Forwarding from 127.0.0.1:{port} -> 8080", flush=True)
 with open({log!r} + ".pid", "w") as pid:

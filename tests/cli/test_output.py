@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from queue_manager.cli.client import ApiProblem
 from queue_manager.cli.errors import CommandError
+from queue_manager.cli.main import fail
 from queue_manager.cli.output import Format, Table, Text, colours, cut, finding_text, print_data
+from queue_manager.client import ApiError
 
 COLUMNS = ("WORKLOAD", "QUEUE", "PRIORITY", "STATE", "WHY")
 
@@ -104,3 +107,19 @@ def test_what_has_no_names_says_so(capsys: pytest.CaptureFixture[str]):
 )
 def test_a_finding_names_the_field_and_not_the_part_of_the_request(field: str, shown: str):
     assert finding_text({"field": field, "message": "is empty"}) == f"{shown}: is empty"
+
+
+@pytest.mark.parametrize("detail", ["there is no queue 'x'", "queue: there is no queue 'x'", "see errors"])
+def test_what_a_finding_says_is_not_said_twice(detail: str, capsys: pytest.CaptureFixture[str]):
+    findings = [{"field": "body.queue", "message": "there is no queue 'x'"}]
+    error = ApiProblem(ApiError(422, {"title": "Request is not valid", "detail": detail, "errors": findings}))
+    with pytest.raises(SystemExit):
+        fail(error)
+    assert capsys.readouterr().err == "queue: there is no queue 'x'\nerror: Request is not valid\n"
+
+
+def test_what_no_finding_says_is_said(capsys: pytest.CaptureFixture[str]):
+    error = ApiProblem(ApiError(403, {"title": "Forbidden", "detail": "not yours", "errors": [{"message": "m"}]}))
+    with pytest.raises(SystemExit):
+        fail(error)
+    assert capsys.readouterr().err == "m\nerror: Forbidden: not yours\n"

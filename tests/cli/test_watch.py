@@ -7,14 +7,17 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx2
 import pytest
+from typer.testing import CliRunner
 
 from queue_manager.cli import watch
 from queue_manager.cli.client import Client
 from queue_manager.cli.errors import CommandError
+from queue_manager.cli.main import app
 from queue_manager.cli.output import Format, Table
 from queue_manager.cli.views import workloads
 from queue_manager.cli.watch import CLEAR, News, View, follow
@@ -150,3 +153,28 @@ def test_what_changes_in_the_store_is_shown_as_soon_as_the_server_tells_of_it(
     assert not watching.is_alive()
     assert capsys.readouterr().out.split()[-1] == "team-nlp/fresh"
     assert changes == []
+
+
+LISTS = ("queues", "workloads", "usage", "stops", "revisions", "audit", "tokens list", "history team-nlp/big")
+
+
+@pytest.mark.parametrize("command", [*LISTS, "explain team-nlp/big"])
+def test_every_list_is_watched(company: str, command: str, monkeypatch: pytest.MonkeyPatch):
+    """One look prints what the command prints."""
+    for change in (
+        "stop nlp --policy Hold --reason x",
+        "tokens create ci --role viewer",
+        "move team-nlp/big nlp --reason x",
+    ):
+        CliRunner().invoke(app, [*change.split(), "--server", company])
+    monkeypatch.setattr(watch, "follow", partial(follow, looks=1))
+    typed = [*command.split(), "--server", company]
+    once = CliRunner().invoke(app, typed)
+    watched = CliRunner().invoke(app, [*typed, "--watch"])
+    assert (once.exit_code, watched.exit_code) == (0, 0), watched.output
+    assert once.stdout
+    assert watched.stdout.splitlines() == list(dict.fromkeys(once.stdout.splitlines()))
+
+
+def test_one_revision_is_not_watched(company: str):
+    assert CliRunner().invoke(app, ["revisions", "1", "--watch", "--server", company]).exit_code == 2

@@ -58,8 +58,8 @@ CASES = {
     ),
     "weight of a cohort below 0": (
         HEAD + "kind: Cohort\nmetadata: {name: c}\nspec: {fairSharing: {weight: -0.5}}\n",
-        "f.yaml:4: Cohort c: spec.fairSharing.weight: '-0.5' is negative; an amount of cpu is at least 0"
-        " (write it like 8, 500m, 1.5 or 64Gi)",
+        "f.yaml:4: Cohort c: spec.fairSharing.weight: '-0.5' is negative; a weight is at least 0"
+        " (write it like 1, 0.5 or 3)",
     ),
     "borrowing limit of a cohort without parent": (
         HEAD
@@ -105,7 +105,7 @@ CASES = {
     ),
     "whole number of thousands of digits": (
         f"apiVersion: queue-manager.io/v1\nkind: PriorityClass\nmetadata: {{name: p}}\nspec: {{value: -{'9' * 5000}}}",
-        "f.yaml:4: PriorityClass p: spec.value: a number of 5000 digits is out of bounds",
+        "f.yaml:4: PriorityClass p: spec.value: a number of 5000 digits is out of bounds (write one of at most 18 digits)",
     ),
     "text that looks like a fraction": (
         "apiVersion: queue-manager.io/v1\nkind: Cohort\nmetadata: {name: c}\nspec: {parent: 1.10}",
@@ -117,7 +117,8 @@ CASES = {
     ),
     "quota left out": (
         queue(quotas("name: cpu")),
-        "f.yaml:10: Queue q: spec.resourceGroups[0].flavors[0].resources[0].nominalQuota: is missing",
+        "f.yaml:10: Queue q: spec.resourceGroups[0].flavors[0].resources[0].nominalQuota: is missing"
+        " (write one: 8, 500m, 1.5, 64Gi)",
     ),
     "resource in two groups": (
         queue(
@@ -162,8 +163,8 @@ CASES = {
     ),
     "weight below 0": (
         queue("fairSharing: {weight: -1}"),
-        "f.yaml:5: Queue q: spec.fairSharing.weight: '-1' is negative; an amount of cpu is at least 0"
-        " (write it like 8, 500m, 1.5 or 64Gi)",
+        "f.yaml:5: Queue q: spec.fairSharing.weight: '-1' is negative; a weight is at least 0"
+        " (write it like 1, 0.5 or 3)",
     ),
     "wrong type": (
         queue("cohort: 5"),
@@ -312,6 +313,31 @@ def test_all_mistakes_are_told_at_once():
     )
     # `a` is broken, not unknown: only `b` is reported as missing.
     assert [line.split(":")[1] for line in found] == ["4", "4", "14"]
+
+
+def test_a_document_that_is_no_yaml_hides_no_other_one():
+    broken = "a: 'x\n---\n"  # the next document begins where the text was to end
+    told = problems(f"a: b: c\n---\n{HEAD}kind: Cohort\nmetadata: {{name: A}}\n---\n{broken}--- b: c: d\n--- x\n")
+    assert [text.partition(":")[2].partition(": ")[0] for text in told] == ["1", "8", "9", "5", "10"]
+    assert len(problems("a: b: c\n---\n" * 500)) == 20
+
+
+def test_a_wrong_name_hides_nothing_else_of_its_object():
+    text = (
+        HEAD
+        + "kind: Queue\nmetadata: {name: A}\nspec:\n"
+        + textwrap.indent(quotas("name: cpu, nominalQuota: 1, borrowingLimit: 1"), "  ")
+    )
+    result = parse(text, "f.yaml")
+    told = [*result.errors, *validate([*result.objects, *result.partial], result.broken)]
+    assert [problem.field.rpartition(".")[2] for problem in told] == ["name", "name", "borrowingLimit"]
+
+
+def test_two_of_one_name_are_told_where_one_is_wrong():
+    text = (
+        f"{HEAD}kind: Cohort\nmetadata: {{name: a}}\n---\n{HEAD}kind: Cohort\nmetadata: {{name: a}}\nspec: {{x: 1}}\n"
+    )
+    assert [problem.message for problem in parse(text).errors] == ["unknown field 'x'", "is given twice"]
 
 
 def test_alias_bomb_ends_in_a_message():
