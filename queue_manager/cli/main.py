@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer._completion_classes import completion_init
+from typer.core import TyperGroup
 
 from queue_manager.cli import (
     access_commands,
@@ -46,8 +47,27 @@ from queue_manager.cli.parameters import (
     ProtectMetrics,
 )
 
+
+class Commands(TyperGroup):
+    """All commands. What is wrong with an option is said in words of ours."""
+
+    def invoke(self, ctx: typer.Context) -> Any:
+        """Runs what was typed."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            if errors := getattr(error.__cause__, "errors", None):
+                from queue_manager.config.words import worded
+
+                first = errors()[0]
+                message, hint = worded(first["type"], first["input"], first.get("ctx", {}), first["msg"])
+                error.message = f"{message} ({hint})" if hint else message
+            raise
+
+
 app = typer.Typer(
     name="queue-manager",
+    cls=Commands,
     help="Batch queues for AI training on Kubernetes: quotas, whole-gang admission, topology.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -340,3 +340,17 @@ def test_a_release_that_makes_no_sense_says_why(run: Run, company: str):
 @pytest.mark.parametrize("arguments", [("hold", "team-nlp/big"), ("release",)])
 def test_an_action_needs_a_reason(run: Run, arguments: tuple[str, ...]):
     assert run(*arguments).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("workloads", "--limit", "-1"), "'--limit': -1 is too small, at least 0 is allowed"),
+        (("rollback", "x"), "'N': must be a whole number, is the text 'x'"),
+        (("up", "--port", "99999"), "'--port': 99999 is too large, at most 65535 is allowed"),
+        (("stop", "x", "--policy", "hold"), "'--policy': 'hold' is not one of 'None', 'Hold', 'HoldAndDrain'."),
+    ],
+)
+def test_a_wrong_option_is_told_in_words_of_ours(arguments: tuple[str, ...], says: str):
+    done = CliRunner().invoke(app, arguments)
+    assert (done.exit_code, done.output.splitlines()[-1]) == (2, f"Error: Invalid value for {says}")
