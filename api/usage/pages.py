@@ -50,7 +50,11 @@ def read_cursor(cursor: str, sort: str) -> Place:
     zoned = place.since.tzinfo is not None and place.until.tzinfo is not None
     if place.sort != sort or not zoned or place.since >= place.until or not _NUMBER.fullmatch(place.by):
         raise bad_cursor()
-    return place
+    try:
+        since, until = place.since.astimezone(UTC), place.until.astimezone(UTC)
+    except OverflowError:  # the first or last hours that there are, of another zone
+        raise bad_cursor() from None
+    return msgspec.structs.replace(place, since=since, until=until)
 
 
 def page(
@@ -70,6 +74,6 @@ def page(
     following = None
     if later[limit:]:
         (by, bucket, key), _ = shown[-1]
-        place = Place(sort, buckets[0].astimezone(UTC), buckets[-1].astimezone(UTC), str(by), bucket, key)
+        place = Place(sort, buckets[0], buckets[-1], str(by), bucket, key)
         following = base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
     return [entry for _, entry in shown], following

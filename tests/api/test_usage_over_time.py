@@ -368,7 +368,15 @@ def test_a_cursor_is_of_one_order_and_nothing_made_up(story: Story, client: Test
     assert client.get(URL, params={**query, "cursor": cursor, "sort": "-used"}).status_code == 400
     fine = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     assert client.get(URL, params={**query, "cursor": made(fine)}).status_code == 200
-    for place, bad in ((1, "2026-11-01T00:00:00"), (2, fine[1]), (3, "1e9"), (4, "x"), (5, "ada"), (0, "end")):
+    for place, bad in (
+        (1, "2026-11-01T00:00:00"),
+        (1, "0001-01-01T00:00:00+14:00"),
+        (2, fine[1]),
+        (3, "1e9"),
+        (4, "x"),
+        (5, "ada"),
+        (0, "end"),
+    ):
         cursor = made([*fine[:place], bad, *fine[place + 1 :]])
         assert client.get(URL, params={**query, "cursor": cursor}).status_code == 400, bad
 
