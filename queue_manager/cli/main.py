@@ -51,7 +51,7 @@ from queue_manager.cli.parameters import (
 class Commands(TyperGroup):
     """All commands. What is wrong with an option is said in words of ours."""
 
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         """Runs what was typed."""
         try:
             return super().invoke(ctx)
