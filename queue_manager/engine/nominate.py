@@ -66,6 +66,7 @@ class Nominator:
             known=record.group.known if record.group is not None and record.group.prepared is prepared else None,
         )
         self._retry_at = 0
+        self._asked: tuple[Cell, int, list[Victim]] | None = None
 
     def nominate(self) -> Nomination:
         """At full size, or as large as it can be where pod sets may shrink."""
@@ -102,9 +103,17 @@ class Nominator:
         if not self._preempts:
             return Mode.NO_CANDIDATES, self._node.borrow_height(cell, amount, FUTURE)[0]
         search = self._search({cell: amount}, frozenset([cell]), None)
-        found = search.simulate(cell, amount)
+        victims = search.find()
         self._note(search)
-        return found
+        self._asked = cell, amount, victims
+        return search.meaning(victims, cell, amount)
+
+    def _asked_before(self, assignment: Assignment) -> list[Victim] | None:
+        """The victims for all of an assignment, where the last flavor asked for was just that."""
+        if self._asked is None:
+            return None
+        cell, amount, victims = self._asked
+        return victims if assignment.charge == {cell: amount} and assignment.contested == {cell} else None
 
     def _search(
         self, charge: Charge, contested: frozenset[Cell], placeable: Callable[[], bool] | None
@@ -239,8 +248,9 @@ class Nominator:
                 nodes_asked = True
                 return self._placeable(assignment, scope) if scope is not None else True
 
+            known = self._asked_before(assignment) if scope is None else None
             search = self._search(assignment.charge, contested, None if scope is None else placeable)
-            victims = search.find()
+            victims = search.find() if known is None else known
             self._note(search)
             # Nodes are asked about once quota would do: where it never did, nobody's going makes a difference.
             if scope is not None and nodes_asked and self._state.configuration.policies.location_aware_victims:

@@ -123,9 +123,11 @@ class PreemptionSearch:
             return hierarchical, by_priority
         advantage, remaining = self._fits_quota(self._node, self._charge)
         below: TreeNode = self._node
+        in_vain = self._only_while_borrowing()
         for cohort in self._node.ancestors():
             found = hierarchical if advantage else by_priority
-            for node in self._borrowers(cohort, below):
+            # Those by priority only go for nobody who borrows: where he has to, they are not even looked for.
+            for node in () if in_vain and not advantage else self._borrowers(cohort, below):
                 for record in self._users(node):
                     if self._may_go(policy, record):
                         found.append(Candidate(record, node, self._variant(record, advantage), cohort))
@@ -155,6 +157,7 @@ class PreemptionSearch:
 
     def _users(self, node: TreeNode) -> Iterator[Record]:
         """Workloads of a queue that may go at all and use a contested cell."""
+        contested = self._contested
         for record in self._state.queue(node.name).standing.values():
             standing = record.standing[FUTURE]
             if standing is None or record is self._record or not record.workload.preemptible:
@@ -163,8 +166,10 @@ class PreemptionSearch:
                 continue
             if self.only is not None and self.only.isdisjoint(standing.places):
                 continue
-            if any(standing.charge.get(cell, 0) > 0 for cell in self._contested):
-                yield record
+            for cell in contested:
+                if standing.charge.get(cell, 0) > 0:
+                    yield record
+                    break
 
     def _may_go(self, policy: PreemptionPolicy, candidate: Record) -> bool:
         """Whether policy lets a candidate go and nothing protects it now."""
@@ -215,9 +220,14 @@ class PreemptionSearch:
     def _attempts(self, hierarchical: bool, by_priority: bool) -> tuple[bool, ...]:
         """In which order to try with and without borrowing."""
         never = self._queue.preemption.borrow_within_cohort is PreemptionPolicy.NEVER
-        if not (hierarchical or by_priority) or (never and not self._under_nominal()):
+        if not (hierarchical or by_priority) or self._only_while_borrowing():
             return (True,)
         return (False, True) if never and not hierarchical else (True, False)
+
+    def _only_while_borrowing(self) -> bool:
+        """Whether the workload has to borrow, and may evict nobody by priority for that."""
+        never = self._queue.preemption.borrow_within_cohort is PreemptionPolicy.NEVER
+        return never and not self._under_nominal()
 
     def _under_nominal(self) -> bool:
         usage = self._node.usage[FUTURE]
@@ -319,10 +329,9 @@ class PreemptionSearch:
         self._state.log.revert(mark)
         return height
 
-    def simulate(self, cell: Cell, amount: int) -> tuple[Mode, int]:
-        """What the search would mean for a flavor: the mode, and the height at which it borrows then (kueue.md
+    def meaning(self, victims: list[Victim], cell: Cell, amount: int) -> tuple[Mode, int]:
+        """What the victims found mean for a flavor: the mode, and the height at which it borrows then (kueue.md
         2.5b)."""
-        victims = self.find()
         if not victims:
             return Mode.NO_CANDIDATES, self._node.borrow_height(cell, amount, FUTURE)[0]
         own = any(victim.reason is EvictionReason.IN_CLUSTER_QUEUE for victim in victims)
