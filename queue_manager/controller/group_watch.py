@@ -112,6 +112,8 @@ def _plan_again(row: WorkloadRow, unsuited: Sequence[Covering], facts: Facts) ->
 def _as_disrupted(row: WorkloadRow, coverings: Sequence[Covering]) -> Change | None:
     """What a PodGroup says of being disrupted counts, also where its pods run already."""
     modes = {frozenset(one.pod_sets): one.group.disruption for one in coverings if one.pod_sets}
+    if not modes:
+        return None
     groups = tuple(replace(group, disruption=modes.get(_names(group), group.disruption)) for group in row.pod_groups)
     return None if groups == row.pod_groups else Change(row=replace(row, pod_groups=groups), request_changed=True)
 

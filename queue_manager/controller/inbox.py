@@ -130,7 +130,7 @@ class Inbox:
         obj = new or old
         assert obj is not None
         if resource != PODS and resource not in WITH_ECHOES:
-            self._picture.readings.others_changed()
+            self._picture.others_changed()
         elif resource in CHILDREN and new and old:
             self._picture.readings.follow(old, new)
         if resource == PODS:

@@ -47,6 +47,11 @@ class Reading:
     preempting: tuple[PodPriority, ...] = ()
 
 
+def resolve_anew(obj: Object, kind: Kind, lookup: Lookup) -> Resolved:
+    """What an object asks for, worked out."""
+    return kind.resolve(obj, lookup)
+
+
 @dataclass(frozen=True, slots=True)
 class Intake:
     """Reads rows off objects with the configuration and the caches of the moment."""
@@ -55,6 +60,7 @@ class Intake:
     compiled: Callable[[], Compiled]
     pod_groups: Callable[[Object, Kind], Sequence[Covering]] = lambda obj, kind: ()
     """The PodGroups that Kubernetes has of a job now."""
+    resolve: Callable[[Object, Kind, Lookup], Resolved] = resolve_anew
 
     def is_managed(self, obj: Object) -> bool:
         """Whether the object itself asks for a queue, or lies in a managed namespace."""
@@ -98,7 +104,7 @@ class Intake:
         )
         try:
             row = replace(row, max_run_time=max_run_time(kueue_keys.of_job(obj, self.lookup)))
-            resolved = with_disruption(kind.resolve(obj, self.lookup), disruption_mode(obj))
+            resolved = with_disruption(self.resolve(obj, kind, self.lookup), disruption_mode(obj))
         except Unresolvable as problem_of_object:
             held = replace(row, state=State.HELD, reason=problem_of_object.reason, message=problem_of_object.told)
             return Reading(self._with_priority(held, labels, ""))
@@ -152,7 +158,9 @@ def with_disruption(resolved: Resolved, mode: DisruptionMode | None) -> Resolved
 
 
 def with_reclaimed(groups: tuple[PodGroup, ...], reclaimed: Mapping[str, int]) -> tuple[PodGroup, ...]:
-    """Pod groups with the pods that have finished set apart."""
+    """Pod groups with the pods that have finished set apart; the same ones where none of that changes."""
+    if all(p.reclaimed == min(p.count, reclaimed.get(p.name, 0)) for group in groups for p in group.pod_sets):
+        return groups
     return tuple(
         replace(
             group,

@@ -16,8 +16,9 @@ def differs(new: Object, old: Object) -> bool:
         return True
     after, before = new["metadata"], old["metadata"]
     names = (after.keys() | before.keys()) - _BOOKKEEPING
-    return any(after.get(name) != before.get(name) for name in names) or _said(new) != _said(old)
+    return any(after.get(name) != before.get(name) for name in names) or said(new) != said(old)
 
 
-def _said(obj: Object) -> dict[str, str]:
+def said(obj: Object) -> dict[str, str]:
+    """The annotations by which something is decided."""
     return {key: text for key, text in (obj["metadata"].get("annotations") or {}).items() if key not in _MESSAGES}

@@ -16,6 +16,7 @@ from queue_manager.controller.owners import Owners
 from queue_manager.controller.plain_groups import PlainGroups
 from queue_manager.controller.pod_table import Pod, PodTable
 from queue_manager.controller.readings import Readings
+from queue_manager.controller.resolutions import Resolutions
 from queue_manager.controller.rows import Rows
 from queue_manager.controller.sites import Sites
 from queue_manager.controller.view import ClusterView
@@ -52,6 +53,7 @@ class Picture:
         self.unplaced: set[str] = set()
         self.sites = Sites(lambda name: view.get(NODES, "", name))
         self.readings = Readings()
+        self._resolutions = Resolutions()
         self.plain = PlainGroups(view, lambda uid: view.by_uid(PODS, uid), self.rows, self.answers_for)
         view.add(self.plain.collections())
         self.kubernetes_groups = KubernetesGroups(view, self.owners)
@@ -59,6 +61,7 @@ class Picture:
             view,
             lambda: self.compiled,
             lambda obj, kind: self.kubernetes_groups.of(obj["metadata"]["uid"], obj, kind),
+            self._resolutions.resolve,
         )
 
     def answers_for(self, obj: Object) -> bool:
@@ -66,6 +69,11 @@ class Picture:
         is not over."""
         row = self.rows.get(obj["metadata"].get("uid", ""))
         return (row is not None and row.state not in ENDED) or self.intake.is_managed(obj)
+
+    def others_changed(self) -> None:
+        """Something that the reading of objects depends on beside themselves has changed."""
+        self.readings.others_changed()
+        self._resolutions.forget()
 
     def note_readiness(self, row: WorkloadRow) -> None:
         """Keeps count of who was started, or will be once its checks agree, and is not ready."""

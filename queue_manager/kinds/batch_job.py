@@ -39,6 +39,8 @@ from queue_manager.kinds.wishes import wishes_of, with_wishes
 
 POD_SET = "main"
 TEMPLATE = ("spec", "template")
+ENDS = ("succeeded", "completedIndexes", "failedIndexes")
+"""Fields of the status that tell of pods that have ended."""
 
 
 class JobKind(Suspending):
@@ -97,6 +99,9 @@ class JobKind(Suspending):
     def _placing(self, obj: Object, placement: PodPlacement) -> list[patches.Operation]:
         original = View(_original(obj))
         elastic = _is_elastic(obj, original)
+        full = width(original)
+        if not (elastic or patches.annotation(obj, keys.ORIGINAL) or _changes(placement) or placement.count < full):
+            return []
         if elastic:
             placement = replace(placement, gates=(gates.GATE, *placement.gates))
         after, undo = template_edit.place(original.at(*TEMPLATE), placement, as_affinity=True)
@@ -104,7 +109,7 @@ class JobKind(Suspending):
         parallelism = original.at("spec", "parallelism").count(1)
         done = _done_before(obj)
         # What has finished makes the width smaller by itself. The pods of an elastic Job are let through one by one.
-        if not elastic and 0 < placement.count < width(original) - (finished_width(original) if done is None else done):
+        if not elastic and 0 < placement.count < full - (finished_width(original) if done is None else done):
             record |= {"parallelism": parallelism, "done": finished_width(original) if done is None else done}
             parallelism = placement.count
         operations = template_edit.operations(View(obj).at(*TEMPLATE), after, *TEMPLATE)
@@ -174,6 +179,13 @@ class JobKind(Suspending):
         return POD_SET
 
 
+def _changes(placement: PodPlacement) -> bool:
+    """Whether the pod template has to be changed for a placement."""
+    return bool(
+        placement.node_selector or placement.labels or placement.annotations or placement.tolerations or placement.gates
+    )
+
+
 def _terms(job: View, scheduling: View) -> Terms:
     """What the Job says of its pod group: without a policy each of its pods may start alone (workloads.md 4.5)."""
     if not scheduling.given:
@@ -197,8 +209,10 @@ def width(job: View) -> int:
 
 def finished_width(job: View) -> int:
     """How much of the width is not needed any more, from 0 to the width (kueue#13117: completions can be lowered)."""
-    full = width(job)
     spec, status = job["spec"], job["status"]
+    if not any(map(status.mapping().get, ENDS)):
+        return 0
+    full = width(job)
     succeeded = told(status.mapping(), "succeeded")
     if not spec["completions"].given:
         # A work queue: after the first success no pod is started any more.

@@ -28,7 +28,10 @@ _RENEW = text("""
     WHERE name = :name AND holder = :holder AND epoch = :epoch""")
 _RELEASE = text("UPDATE leases SET holder = '' WHERE name = :name AND holder = :holder AND epoch = :epoch")
 _CURRENT = text("SELECT name, holder, epoch, expires_at FROM leases WHERE name = :name")
-_FENCE = text("SELECT epoch FROM leases WHERE name = :name AND holder <> '' FOR KEY SHARE")
+_FENCE = text(
+    "SELECT epoch, set_config('enable_seqscan', 'off', true) FROM leases "
+    "WHERE name = :name AND holder <> '' FOR KEY SHARE"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,11 @@ def current(connection: Connection, name: str) -> Lease | None:
 
 
 def fence(connection: Connection, epoch: int) -> None:
-    """StaleEpoch unless `epoch` leads; until the transaction ends nobody takes over (renewing goes on)."""
+    """StaleEpoch unless `epoch` leads; until the transaction ends nobody takes over (renewing goes on).
+
+    Until then tables are looked into by their indexes too: plans of prepared statements made while a table was small
+    would go on reading all of it when it has grown, until its statistics are taken.
+    """
     found = connection.execute(_FENCE, {"name": CONTROLLER}).scalar()
     if found != epoch:
         raise StaleEpoch(f"epoch {epoch} does not lead any more (now: {found if found is not None else 'nobody'})")

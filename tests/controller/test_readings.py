@@ -94,7 +94,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 async def test_a_job_is_read_once_from_its_arrival_to_its_end(store: Store, reads: Counter[str]) -> None:
     async with World(store) as world:
         await world.submit(batch_job("first", 4), JOBS)
-        await world.submit(batch_job("second", 4), JOBS)
+        await world.submit(batch_job("second", 3), JOBS)
         await world.until_state("second", State.FINISHED, within=600)
         assert reads == {"first": 1, "second": 1}
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
+from sqlalchemy import text
+
+from queue_manager.store import leases
 from queue_manager.store.store import Store
 from tests.store.builders import NOW
 
@@ -45,3 +48,18 @@ def test_of_many_at_once_one_gets_it(store: Store) -> None:
     with ThreadPoolExecutor(8) as pool:
         epochs = list(pool.map(lambda n: store.acquire_lease("controller", f"holder-{n}", TTL), range(16)))
     assert [epoch for epoch in epochs if epoch is not None] == [1]
+
+
+def test_under_the_fence_small_tables_are_read_by_their_indexes_too(store: Store) -> None:
+    """A plan is kept for as long as nobody analyzes the table, however large it grows meanwhile."""
+    explain = text(
+        "EXPLAIN UPDATE workloads w SET reason = r.uid FROM unnest(ARRAY['a']) AS r (uid) WHERE w.uid = r.uid"
+    )
+    epoch = store.acquire_lease("controller", "a", TTL)
+    assert epoch is not None
+    with store.engine.begin() as connection:
+        leases.fence(connection, epoch)
+        plan = "\n".join(connection.execute(explain).scalars())
+        assert "Seq Scan on workloads" not in plan, plan
+    with store.engine.begin() as connection:
+        assert connection.execute(text("SHOW enable_seqscan")).scalar() == "on"
