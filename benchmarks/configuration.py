@@ -18,6 +18,7 @@ from random import Random
 from typing import IO, Any
 
 import yaml
+from sqlalchemy import text as sql
 
 from benchmarks.machine import spent_by
 from benchmarks.report import Report
@@ -43,6 +44,15 @@ PATIENCE = 600.0
 """Seconds to wait for an answer: a busy machine is to be told by the figure."""
 PER_QUEUE = 64
 """GPUs of a queue's own."""
+EXPLAINED = 200
+"""Explanations that are asked for, one after the other."""
+EXPLANATIONS = """
+INSERT INTO explanations (workload_uid, body, at) SELECT uid, jsonb_build_object('reason', 'WaitingForQuota', 'message',
+    '12 GPUs short in ' || queue, 'position', 3, 'since', created_at, 'asOf', now(), 'estimatedStart', NULL, 'blockers',
+    jsonb_build_array(jsonb_build_object('type', 'Quota', 'message', '12 GPUs short', 'node', queue, 'flavor', 'h100',
+    'resource', 'nvidia.com/gpu', 'requested', 16, 'available', 4, 'missing', 12, 'holders', '["ns-1/job-1"]'::jsonb))),
+    now() FROM workloads WHERE state = 'waiting' ON CONFLICT DO NOTHING;
+"""
 
 
 def run(size: str, keep: Path | None) -> list[Report]:
@@ -60,6 +70,7 @@ def run(size: str, keep: Path | None) -> list[Report]:
             fill(store, queues, workloads)
             _first_plan(report, client, queues, pid)
             _plans(report, client, queues, pid)
+            _explains(report, store, client, pid)
         engine.dispose()
     return [report]
 
@@ -106,6 +117,20 @@ def _plans(report: Report, client: Client, queues: int, pid: int) -> None:
         report.times("  processor time of the server", spent)
         lists = ("overQuota", "preemptible", "wouldStop", "wouldStart", "neverStart")
         report.note(f"{what}: " + ", ".join(f"{name} {len(found[name])}" for name in lists))
+
+
+def _explains(report: Report, store: Store, client: Client, pid: int) -> None:
+    """Why workloads wait, where so many do; without a new connection for each, as a program asks."""
+    with store.engine.begin() as connection:
+        connection.execute(sql(EXPLANATIONS))
+    waiting = [row for row in store.load_workloads() if row.state is State.WAITING]
+    samples, before = [], spent_by(pid)
+    for row in waiting[:: max(1, len(waiting) // EXPLAINED)]:
+        started = time.perf_counter()
+        client.explanation(row.namespace, row.name)
+        samples.append(time.perf_counter() - started)
+    report.times(f"explanation, {len(waiting)} wait", samples, "<= 100 ms")
+    report.value("  processor time of the server for each", f"{1000 * (spent_by(pid) - before) / len(samples):.1f} ms")
 
 
 def company_file(queues: int, gpus: int) -> str:

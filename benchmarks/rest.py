@@ -17,7 +17,7 @@ import aiohttp
 import yaml
 from sqlalchemy import Engine, text
 
-from benchmarks.configuration import api_process, company_file, fill
+from benchmarks.configuration import EXPLANATIONS, api_process, company_file, fill
 from benchmarks.machine import Meter, with_children
 from benchmarks.report import Report
 from queue_manager.store import migrate
@@ -57,13 +57,6 @@ SELECT uid, 4, CASE WHEN i % 10 = 0 THEN 'JobSet' ELSE 'TrainJob' END, 'ns-' || 
 FROM (SELECT i, 'past-' || lpad(i::text, 8, '0') AS uid, 'team-' || lpad((i % {QUEUES})::text, 4, '0') AS queue,
     now() - interval '1 day' - i * (interval '{MONTHS * 30} days' / :count) AS at
     FROM generate_series(1, :count) i) n;
-"""
-EXPLANATIONS = """
-INSERT INTO explanations (workload_uid, body, at) SELECT uid, jsonb_build_object('reason', 'WaitingForQuota', 'message',
-    '12 GPUs short in ' || queue, 'position', 3, 'since', created_at, 'asOf', now(), 'estimatedStart', NULL, 'blockers',
-    jsonb_build_array(jsonb_build_object('type', 'Quota', 'message', '12 GPUs short', 'node', queue, 'flavor', 'h100',
-    'resource', 'nvidia.com/gpu', 'requested', 16, 'available', 4, 'missing', 12, 'holders', '["ns-1/job-1"]'::jsonb))),
-    now() FROM workloads WHERE state = 'waiting' ON CONFLICT DO NOTHING;
 """
 
 

@@ -203,23 +203,23 @@ class State:
         if queue.seats is not None and queue.limits.max_jobs is not None:
             self._reseat(queue, queue.seats.resize(self._open_seats(queue)))
 
-    def shape(self, queue: QueueState, workload: Workload) -> Shape:
-        """The shape of a workload in a queue: with how long it may run where there are holds, with whose it is where
-        limits go by user."""
-        shape = shape_of(workload)
+    def shape(self, queue: QueueState, workload: Workload, shape: Shape) -> Shape:
+        """The shape of a workload, `shape`, as it is in a queue: with how long it may run where there are holds, with
+        whose it is where limits go by user."""
         if self.starving.rules is not None:
             shape = (workload.max_run_time, *shape)
         return (workload.user, workload.groups, *shape) if queue.by_user else shape
 
     def join(self, queue: QueueState, record: Record) -> None:
         """Adds a workload to the group of its shape."""
-        shape = self.shape(queue, record.workload)
+        asked = shape_of(record.workload)
+        shape = self.shape(queue, record.workload, asked)
         if record.phase is Phase.DRAINING:
             shape = (*shape, "draining")  # what it fails at is no reason to park those who may evict
         group = queue.pending.groups.get(shape)
         if group is None:
             user = record.workload.user if queue.by_user else ""
-            group = Group(shape, record.workload.priority, self._prepare_once(record.workload, queue), user)
+            group = Group(shape, record.workload.priority, self._prepare_once(record.workload, queue, asked), user)
         self.log.assign(record, "group", group)
         queue.pending.add(group, record.workload.queued, record.uid)
         self.live.add(queue.name)
@@ -257,12 +257,12 @@ class State:
         grows = self.records.get(workload.resizes)
         return prepared if grows is None or grows.admission is None else pinned(prepared, grows.admission)
 
-    def _prepare_once(self, workload: Workload, queue: QueueState) -> Prepared:
+    def _prepare_once(self, workload: Workload, queue: QueueState, shape: Shape) -> Prepared:
         """The same for all of one shape in queues with quota of the same cells, however many these are."""
         if workload.resizes:
             return self.prepare(workload, queue)
         assert queue.queue is not None
-        key = (shape_of(workload), layout_of(queue.queue))
+        key = (shape, layout_of(queue.queue))
         found = self.prepared.get(key)
         if found is None:
             if len(self.prepared) >= MOST_PREPARED:
