@@ -55,7 +55,7 @@ def present(client: Client, view: View, form: Format, watch: bool = False) -> No
         return
     data = view.read()
     if form is not Format.TABLE:
-        print_data(data, form, view.names(data))
+        print_data(data, form, view.names(data) if form is Format.NAME else None)
         return
     shown = view.shown(data)
     for line in shown.lines(terminal_width(), colours()):
