@@ -20,11 +20,13 @@ run: $(STAMP)
 	$(BIN)/queue-manager up --demo
 
 # Builds the control plane that the tests run on when it is not cached yet: about ten minutes, once.
-# The simulation, a thousand runs with CI set, has two processes for itself. The slowest tests are told at the end.
+# Two processes each for the simulation, a thousand runs with CI set, and for all that needs no control plane; tests on a
+# control plane follow one another. The slowest tests are told at the end.
 test: $(STAMP)
 	$(BIN)/python -m tests.control_plane.build
 	$(BIN)/python -m pytest -n 2 tests/simulation
-	$(BIN)/python -m pytest --ignore tests/simulation --durations=60
+	$(BIN)/python -m pytest -m cluster --durations=30
+	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/simulation -m "not cluster" --durations=30
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -33,6 +33,9 @@ from queue_manager.store.records import State, WorkloadRow
 
 SLICE = 500
 """Workloads that are looked at without a break: who else uses the event loop, as the lease does, comes in between."""
+AT_ONCE = 2000
+"""Workloads that are all looked at before anything is decided: a few seconds. Of more, some may be decided about by
+what they asked for when they were last looked at; who is admitted by that is looked at before it starts."""
 LONGEST_PAUSE = 60.0
 """Seconds after which the loop looks round although nothing happened."""
 CHILDREN = (JOBS, JOB_SETS)
@@ -102,10 +105,11 @@ class Inbox:
         self.workloads.update(uid for uid, row in self._picture.rows.items() if wanted(row))
 
     def sweep(self, *, at_once: bool = False) -> None:
-        """Looks at everything again: the safety net under the events. Decisions go on meanwhile, unless `at_once`."""
+        """Looks at everything again: the safety net under the events. Decisions go on meanwhile, unless `at_once` or
+        where there is little."""
         rows = self._picture.rows
         found = {uid for kind in KINDS for uid in self._picture.view.uids(kind.resource)}
-        if at_once:
+        if at_once or len(rows) <= AT_ONCE:
             self.workloads |= found | rows.keys()
         else:
             # Nobody is stopped for a job that is gone.

@@ -29,6 +29,7 @@ from queue_manager.kinds.plain_shapes import SHAPE
 from queue_manager.kinds.registry import KINDS
 from queue_manager.store.asked import workload_of
 from queue_manager.store.deadlines import STARTED
+from queue_manager.store.readings import basis_of
 from queue_manager.store.records import CHARGED, ENDED, NodeRow, State, WorkloadRow
 
 TAKES_THE_PLACE = frozenset({"PreemptionByScheduler", "DeletionByTaintManager"})
@@ -45,6 +46,7 @@ class Picture:
         self.rows = Rows()
         self.engine = Engine()
         self.compiled: Compiled = compile_objects(())
+        self.basis = basis_of(self.compiled)
         view.kueue_labels = lambda: self.compiled.settings.kueue_labels
         self.pods = PodTable()
         self.owners = Owners()
@@ -91,6 +93,9 @@ class Picture:
     def configure(self, compiled: Compiled) -> None:
         """The configuration that decides from now on."""
         self.compiled = compiled
+        if (basis := basis_of(compiled)) != self.basis:
+            self.basis = basis
+            self.readings.others_changed()
         self.engine.configure(compiled.configuration)
         for row in self.rows.values():
             if row.admission is not None:

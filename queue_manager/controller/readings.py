@@ -16,7 +16,6 @@ ALONE = frozenset({JOBS, JOB_SETS})
 class _Reading:
     version: str
     others: int
-    revision: int
     row: WorkloadRow
 
 
@@ -39,13 +38,13 @@ class Readings:
         self._others = 0
 
     def others_changed(self) -> None:
-        """Something else that readings depend on has changed: LimitRanges, namespaces, runtimes ..."""
+        """Something else that readings depend on has changed: LimitRanges, namespaces, the configuration ..."""
         self._others += 1
 
-    def note(self, row: WorkloadRow, obj: Object, resource: Resource, revision: int) -> None:
+    def note(self, row: WorkloadRow, obj: Object, resource: Resource) -> None:
         """The row, once it is committed, says what the object asks for as it is now."""
         if resource in ALONE and (version := obj["metadata"].get("resourceVersion", "")):
-            self._known[row.uid] = _Reading(version, self._others, revision, row)
+            self._known[row.uid] = _Reading(version, self._others, row)
 
     def follow(self, old: Object, new: Object) -> None:
         """The object is another one now: most often by our messages, or by conditions of its own controller."""
@@ -55,10 +54,10 @@ class Readings:
         if not differs({**new, "status": _counts(new)}, {**old, "status": _counts(old)}):
             self._known[new["metadata"]["uid"]] = replace(known, version=new["metadata"].get("resourceVersion", ""))
 
-    def is_current(self, row: WorkloadRow, obj: Object, revision: int) -> bool:
-        """Whether reading the object again, with this revision of the configuration, could only give the row."""
+    def is_current(self, row: WorkloadRow, obj: Object) -> bool:
+        """Whether reading the object again could only give the row."""
         known = self._known.get(row.uid)
-        if known is None or known.revision != revision or not self.has_its_pods(row, obj):
+        if known is None or not self.has_its_pods(row, obj):
             return False
         return row.inputs is known.row.inputs and _read(row) == _read(known.row)
 

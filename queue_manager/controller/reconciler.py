@@ -329,7 +329,7 @@ class Reconciler:
         return Change(row=row, outbox=tuple(outbox), request_changed=True, explanation=self._first_explanation(row))
 
     def _note_reading(self, row: WorkloadRow, obj: Object, kind: Kind) -> None:
-        self._picture.readings.note(row, obj, kind.resource, self._picture.compiled.configuration.revision)
+        self._picture.readings.note(row, obj, kind.resource)
 
     def _of_priority(self, row: WorkloadRow, reading: Reading) -> list[OutboxEntry]:
         lowest = self._picture.rows.lowest_pod_priority(row.uid)
@@ -354,8 +354,7 @@ class Reconciler:
 
     def _reread(self, row: WorkloadRow, obj: Object, kind: Kind) -> Change | None:
         """A waiting job's label, spec, runtime or the configuration changed: ask anew for what it wants."""
-        revision = self._picture.compiled.configuration.revision
-        if self._picture.readings.is_current(row, obj, revision):
+        if self._picture.readings.is_current(row, obj):
             if self._can_be_stopped(obj, kind):
                 self._executors.submit(sync(row))
             return None

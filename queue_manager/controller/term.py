@@ -213,6 +213,7 @@ class Term:
             self.executors.submit(entry)
         self._left_over.clear()
         self.executors.begin(self.picture.rows.values())
+        self.inbox.workloads.clear()  # of all marks that the caches made while they were filled
         self.inbox.touch_where(lambda row: row.state in CHARGED)
         self.inbox.sweep(at_once=self.reconciler.adopting)
 
@@ -229,9 +230,11 @@ class Term:
         self.inbox.events.clear()
         started = self._clock.monotonic()
         if self._reload:
-            settings = self.picture.compiled.settings
+            settings, basis = self.picture.compiled.settings, self.picture.basis
             await self._load_configuration()
-            self.inbox.touch_where(lambda row: row.state in (State.WAITING, State.HELD, State.RESERVED))
+            self.inbox.touch_where(lambda row: row.state in (State.HELD, State.RESERVED))
+            if self.picture.basis != basis:
+                self.inbox.touch_where(lambda row: row.state is State.WAITING)
             if self.picture.compiled.settings.unhealthy_after != settings.unhealthy_after:
                 self.inbox.nodes.update(node["metadata"]["name"] for node in self.view.all(NODES))
             if self.picture.compiled.settings != settings:

@@ -4,9 +4,10 @@ plan reads rows again by it."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from queue_manager.config.compiled import Compiled
+from queue_manager.config.compiled import Compiled, PriorityClass, Settings
+from queue_manager.engine.configuration import Topology
 from queue_manager.engine.selectors import meets_all
 from queue_manager.store.records import State, WorkloadRow
 
@@ -14,6 +15,31 @@ UNKNOWN_QUEUE = "UnknownQueue"
 UNKNOWN_PRIORITY_CLASS = "UnknownPriorityClass"
 KUBERNETES_CLASS = "PriorityClass/"
 """Start of the key of a row's inputs that names the PriorityClass of Kubernetes its priority is from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """All of a configuration that the row of a job is read by. Quotas are none of it: where a hundred thousand wait,
+    reading them again takes minutes. `selectors` are the namespace selectors of queues, `local_queues` what each
+    stands for."""
+
+    settings: Settings
+    priority_classes: Mapping[str, PriorityClass]
+    topologies: Mapping[str, Topology]
+    selectors: Mapping[str, object]
+    local_queues: Mapping[str, str]
+
+
+def basis_of(compiled: Compiled) -> Basis:
+    """What rows are read by with this configuration."""
+    known = compiled.configuration
+    return Basis(
+        compiled.settings,
+        compiled.priority_classes,
+        known.topologies,
+        {name: queue.namespace_selector for name, queue in known.queues.items()},
+        {name: local.queue for name, local in known.local_queues.items()},
+    )
 
 
 def resolve_queue(

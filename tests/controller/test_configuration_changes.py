@@ -143,3 +143,28 @@ async def test_jobs_that_ran_before_are_adopted_once_there_is_a_configuration(st
         await world.until_state("before", State.RUNNING)
         await world.until(lambda: world.events("before") == ["Adopted"])
         assert world.charged() == 4
+
+
+async def test_a_change_of_quotas_alone_has_nobody_read_again(store: Store) -> None:
+    async with World(store) as world:
+        await world.submit(train_job("runs", 4, seconds=300))
+        await world.until_state("runs", State.RUNNING)
+        await world.submit(batch_job("waits", 4), JOBS)
+        await world.until_state("waits", State.WAITING)
+        term = world.controller.term  # type: ignore[union-attr]
+        assert term is not None
+        read = term.picture.intake.read_all
+        seen: list[str] = []
+
+        class Reads(type(term.picture.intake)):  # type: ignore[misc]
+            def read_all(self, obj: Any, *arguments: Any) -> Any:
+                seen.append(obj["metadata"]["name"])
+                return read(obj, *arguments)
+
+        term.picture.intake = Reads(term.view, lambda: term.picture.compiled)
+        world.configure(LESS)
+        await world.until(lambda: "needs 16, 0 free" in world.known_row("waits").message, "it is told of the quota")
+        assert seen == []
+        world.configure(PICKY)
+        await world.until(lambda: world.known_row("waits").reason == "UnknownQueue", "it is told of the namespace")
+        assert "waits" in seen

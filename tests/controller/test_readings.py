@@ -21,20 +21,19 @@ def obj(version: str) -> Object:
     return {"metadata": {"uid": "u", "name": "j", "resourceVersion": version}}
 
 
-def noted(version: str = "7", revision: int = 3) -> tuple[Readings, WorkloadRow]:
+def noted(version: str = "7") -> tuple[Readings, WorkloadRow]:
     readings, row = Readings(), workload("u")
-    readings.note(row, obj(version), JOBS, revision)
+    readings.note(row, obj(version), JOBS)
     return readings, row
 
 
 def test_a_row_says_what_its_object_asks_for_until_either_changes() -> None:
     readings, row = noted()
-    assert readings.is_current(row, obj("7"), 3)
-    assert not readings.is_current(row, obj("8"), 3)
-    assert not readings.is_current(row, obj("7"), 4)
-    assert readings.is_current(replace(row, version=row.version + 1, reason="WaitingForQuota"), obj("7"), 3)
-    assert not readings.is_current(replace(row, state=State.HELD), obj("7"), 3)
-    assert not readings.is_current(replace(row, queue="other"), obj("7"), 3)
+    assert readings.is_current(row, obj("7"))
+    assert not readings.is_current(row, obj("8"))
+    assert readings.is_current(replace(row, version=row.version + 1, reason="WaitingForQuota"), obj("7"))
+    assert not readings.is_current(replace(row, state=State.HELD), obj("7"))
+    assert not readings.is_current(replace(row, queue="other"), obj("7"))
     other = replace(row, pod_groups=(*row.pod_groups[:-1], replace(row.pod_groups[-1])))
     assert not readings.has_its_pods(other, obj("7"))
 
@@ -42,33 +41,33 @@ def test_a_row_says_what_its_object_asks_for_until_either_changes() -> None:
 def test_a_row_is_read_again_after_something_else_changed_that_it_depends_on() -> None:
     readings, row = noted()
     readings.others_changed()
-    assert not readings.is_current(row, obj("7"), 3)
+    assert not readings.is_current(row, obj("7"))
     assert not readings.has_its_pods(row, obj("7"))
 
 
 def test_messages_of_ours_and_conditions_of_its_controller_are_no_reason_to_read_it_again() -> None:
     readings, row = noted()
     readings.follow(obj("6"), obj("8"))
-    assert not readings.is_current(row, obj("8"), 3)
+    assert not readings.is_current(row, obj("8"))
     suspended: Object = {**obj("9"), "status": {"conditions": [{"type": "Suspended", "status": "True"}]}}
     readings.follow(obj("7"), suspended)
-    assert readings.is_current(row, suspended, 3)
+    assert readings.is_current(row, suspended)
     told = {**suspended["metadata"], "resourceVersion": "10", "annotations": {"queue-manager.io/state": "waiting"}}
     readings.follow(suspended, {**suspended, "metadata": told})
-    assert readings.is_current(row, obj("10"), 3)
+    assert readings.is_current(row, obj("10"))
 
 
 @pytest.mark.parametrize("change", [{"spec": {"parallelism": 3}}, {"status": {"succeeded": 1}}])
 def test_what_it_asks_for_is_a_reason(change: Object) -> None:
     readings, row = noted()
     readings.follow(obj("7"), {**obj("8"), **change})
-    assert not readings.is_current(row, obj("8"), 3)
+    assert not readings.is_current(row, obj("8"))
 
 
 def test_what_has_more_to_it_than_its_object_is_read_each_time() -> None:
     readings, row = Readings(), workload("u")
-    readings.note(row, obj("7"), TRAIN_JOBS, 3)
-    assert not readings.is_current(row, obj("7"), 3)
+    readings.note(row, obj("7"), TRAIN_JOBS)
+    assert not readings.is_current(row, obj("7"))
 
 
 def test_nothing_is_kept_of_what_is_over() -> None:

@@ -15,6 +15,7 @@ from tests.controller.world import CONFIGURATION, World, batch_job, train_job
 @pytest.fixture(autouse=True)
 def _small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inboxes, "SLICE", 2)
+    monkeypatch.setattr(inboxes, "AT_ONCE", 0)
     monkeypatch.setattr(terms, "SLICE", 2)
 
 
