@@ -24,6 +24,7 @@ from benchmarks import (
     rest,
     start,
     usage,
+    webhook,
 )
 from benchmarks.machine import busy_cores, spin
 from benchmarks.report import Report
@@ -43,6 +44,7 @@ FIGURES: dict[str, Callable[[str, Path | None], list[Report]]] = {
     "configuration": configuration.run,
     "rest": rest.run,
     "usage": usage.run,
+    "webhook": webhook.run,
     "beside": beside.run,
     "start": start.run,
 }

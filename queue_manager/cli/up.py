@@ -41,19 +41,19 @@ from queue_manager.cli.submitted import submit
 from queue_manager.cli.target import token_for
 from queue_manager.cluster.clock import SystemClock
 from queue_manager.cluster.credentials import Credentials
-from queue_manager.cluster.port import NAMESPACES, Cluster
+from queue_manager.cluster.port import CRDS, NAMESPACES, Cluster
 from queue_manager.cluster.simulated import SimulatedCluster
 from queue_manager.cluster.simulated.fleet import install
 from queue_manager.cluster.transport import ApiServer
 from queue_manager.controller.controller import Controller
 from queue_manager.controller.metrics import ControllerCollector
-from queue_manager.controller.view import WATCHED_BY_WEBHOOK, ClusterView
+from queue_manager.controller.view import WATCHED, ClusterView
 from queue_manager.kinds.kind import MANAGED_LABEL
 from queue_manager.store.store import Store
 from queue_manager.webhook.callbacks import Callbacks
 from queue_manager.webhook.certificate_stores import FolderStore
 from queue_manager.webhook.decide import Decider
-from queue_manager.webhook.registration import Selection, Url
+from queue_manager.webhook.registration import RESOURCES, Selection, Url
 from queue_manager.webhook.rules import Rules
 from queue_manager.webhook.run import Options as WebhookOptions
 
@@ -145,7 +145,9 @@ def _prepare(cluster: SimulatedCluster, store: Store, *, demo: bool) -> None:
 
 async def _admit_in_process(cluster: SimulatedCluster, store: Store, clock: SystemClock) -> None:
     """The webhook's decisions as callbacks of the simulated API server."""
-    view = ClusterView(cluster, clock, Random(), lambda *_: None, WATCHED_BY_WEBHOOK)
+    # These decisions can't wait for what is read: owners are watched, in this process.
+    watched = {resource: WATCHED[resource] for resource in (CRDS, *RESOURCES)}
+    view = ClusterView(cluster, clock, Random(), lambda *_: None, watched)
     watch = ConfigurationWatch(store)
     view.kueue_labels = watch.kueue_labels
     decider = Decider(KINDS_BY_GROUP, view, Rules(frozenset({cluster.user}), catalogue=watch.catalogue))

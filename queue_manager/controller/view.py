@@ -76,10 +76,8 @@ OPTIONAL = frozenset({WORKLOADS, WORKLOADS_ALPHA, POD_GROUPS, POD_GROUPS_ALPHA})
 PACKED = frozenset({NODES, JOBS, JOB_SETS, TRAIN_JOBS})
 """Of these there are many, and most are not looked at for hours."""
 
-WATCHED_BY_WEBHOOK: Mapping[Resource, Query] = {
-    resource: query for resource, query in WATCHED.items() if resource in (CRDS, TRAIN_JOBS, JOB_SETS, JOBS)
-}
-"""What admission decisions look up: the API's generation, and the owners of what is created."""
+WATCHED_BY_WEBHOOK: Mapping[Resource, Query] = {CRDS: WATCHED[CRDS]}
+"""What admission decisions look up: the API's generation. Owners of what is created are read when they are needed."""
 
 SNAPSHOT_SUFFIX = "-runtime-snapshot"
 """Name of Trainer's snapshot ConfigMap after the TrainJob's; it has no label to watch it by: it is read on demand."""

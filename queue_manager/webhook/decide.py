@@ -7,6 +7,7 @@ from queue_manager.cluster.port import Object
 from queue_manager.kinds import kueue_keys
 from queue_manager.kinds.kind import Kind, Lookup, Unresolvable
 from queue_manager.webhook.mutation import mutate_job
+from queue_manager.webhook.owners import WithRead
 from queue_manager.webhook.review import Request, Verdict
 from queue_manager.webhook.rules import Rules
 from queue_manager.webhook.scope import Kinds, is_child, queue_of
@@ -31,10 +32,11 @@ class Decider:
         obj, kind = self._subject(request)
         if obj is None or kind is None or request.operation != "CREATE":
             return ALLOWED
-        if self._skipped(request, obj):
+        lookup = self._lookup_for(request)
+        if self._skipped(request, obj, lookup):
             return ALLOWED
         try:
-            return mutate_job(request, obj, kind, self._rules, self._lookup)
+            return mutate_job(request, obj, kind, self._rules, lookup)
         except Unresolvable as error:
             # It can't be told how this job is held back, so it must not be there.
             return Verdict(refused=error.message)
@@ -48,19 +50,23 @@ class Decider:
             return ALLOWED
         old = _with_namespace(request.old_object, request.namespace) if request.operation == "UPDATE" else None
         # Judged by its old self on an update: an owner reference added now takes nothing out of our sight.
-        if self._skipped(request, old or obj) and (old is None or self._skipped(request, obj)):
+        lookup = self._lookup_for(request)
+        if self._skipped(request, old or obj, lookup) and (old is None or self._skipped(request, obj, lookup)):
             return ALLOWED
-        return validate_job(request, obj, old, kind, self._rules, self._lookup, self._check)
+        return validate_job(request, obj, old, kind, self._rules, lookup, self._check)
 
     def _subject(self, request: Request) -> tuple[Object | None, Kind | None]:
         obj = _with_namespace(request.object, request.namespace)
         return obj, self._kinds.get((request.kind.group, request.kind.kind))
 
-    def _skipped(self, request: Request, obj: Object) -> bool:
+    def _lookup_for(self, request: Request) -> Lookup:
+        return WithRead(self._lookup, request.read) if request.read else self._lookup
+
+    def _skipped(self, request: Request, obj: Object, lookup: Lookup) -> bool:
         """Whether the object is not managed, or its owner is."""
-        if queue_of(obj, self._lookup, request.managed_namespace) is None:
+        if queue_of(obj, lookup, request.managed_namespace) is None:
             return True
-        return is_child(request, obj, self._kinds, self._lookup)
+        return is_child(request, obj, self._kinds, lookup)
 
 
 def _with_namespace(obj: Object | None, namespace: str) -> Object | None:

@@ -32,7 +32,8 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
     """The part of an AdmissionRequest that decisions need. `object` is None on DELETE, `old_object` on CREATE.
 
     `managed_namespace` says that the namespace carries the `managed` label; the route of the request tells it: the API
-    server has evaluated the selector on the namespace of this very moment, a cache of ours may lag behind it.
+    server has evaluated the selector on the namespace of this very moment, a cache of ours may lag behind it. `read`
+    holds other objects that were read for it (`webhook.owners`).
     """
 
     uid: str
@@ -44,6 +45,7 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
     object: dict[str, Any] | None = None
     old_object: dict[str, Any] | None = None
     managed_namespace: bool = False
+    read: dict[Any, Any] = {}
 
 
 class Review(msgspec.Struct, frozen=True, rename="camel"):

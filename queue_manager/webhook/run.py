@@ -12,6 +12,7 @@ from queue_manager.kinds.kind import Lookup
 from queue_manager.kinds.kueue_keys import queue_labels
 from queue_manager.webhook.certificates import CertificateStore, service_names
 from queue_manager.webhook.decide import Decider
+from queue_manager.webhook.owners import Unwatched, reader
 from queue_manager.webhook.registration import Selection, Target, installed, register, unregister
 from queue_manager.webhook.rules import Catalogue, Rules
 from queue_manager.webhook.scope import Kinds
@@ -51,14 +52,17 @@ async def run_webhook(
     started: Callable[[int], None] = lambda port: None,
     refresh: Refresh = nothing_newer,
 ) -> None:
-    """Serves until cancelled, then finishes what it has begun.
+    """Serves until cancelled, then finishes what it has begun. Jobs are not asked of the `lookup`: owners are read from
+    the API server.
 
     `ready` adds a condition to `/readyz` (the lookup has caught up), `started` is told the port; `refresh` reads
     the catalogue anew before a refusal stands. Raises: OSError when the address is taken.
     """
     rules = Rules(frozenset(options.selection.identities), catalogue=catalogue)
     tls = Tls()
-    app = application(Decider(kinds, lookup, rules), lambda: tls.loaded and ready(), refresh)
+    jobs = frozenset(kind.resource for kind in kinds.values())
+    decider = Decider(kinds, Unwatched(lookup, jobs), rules)
+    app = application(decider, lambda: tls.loaded and ready(), refresh, reader(cluster))
     server = WebhookServer(app, tls, options.host, options.port)
     target = options.target(server.port) if options.target is not None else None
 

@@ -46,8 +46,8 @@ def queue_of(obj: Object, lookup: Lookup, managed_namespace: bool) -> str | None
 def is_child(request: Request, obj: Object, kinds: Kinds, lookup: Lookup) -> bool:
     """Whether a managed job stands above the object: then that one waits and starts, and the child is left alone (D10).
 
-    An owner reference is only a claim. It is believed when the owner is there with this UID. An owner that the caches
-    don't show is believed from a component of the cluster (the caches may lag behind its controller, which has created
+    An owner reference is only a claim. It is believed when the owner is there with this UID. An owner that is not there
+    is believed from a component of the cluster (what is known here may lag behind its controller, which has created
     parent and child at once) but not from a person, who could start a job unadmitted with an invented owner.
     """
     current = obj

@@ -1,4 +1,4 @@
-"""The HTTPS server of the webhooks: raw Starlette routes, msgspec for JSON, uvicorn."""
+"""The HTTPS server of the webhooks: an ASGI application of its own, msgspec for JSON, uvicorn."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Protocol
 import msgspec
 import structlog
 import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request as HttpRequest
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from queue_manager.webhook import review
+from queue_manager.webhook.owners import NotRead, Read, nothing_to_read
 from queue_manager.webhook.review import Request, Verdict
 from queue_manager.webhook.tls import Tls
 
@@ -30,6 +28,12 @@ KEEP_ALIVE = 120
 """Seconds. API servers give up idle connections after 90: they end them, so no request meets a closed one."""
 
 log = structlog.get_logger(__name__)
+
+
+Decide = Callable[[Request], Verdict]
+
+Answer = tuple[int, bytes, bytes]
+"""HTTP status, content type, content."""
 
 
 class Decisions(Protocol):
@@ -48,64 +52,108 @@ async def nothing_newer() -> bool:
     return False
 
 
-def application(decisions: Decisions, ready: Callable[[], bool], refresh: Refresh = nothing_newer) -> Starlette:
-    """The routes `/mutate`, `/validate` (each also with `/namespace`), `/healthz` and `/readyz`.
+class Application:
+    """ASGI: `/mutate`, `/validate` (each also with `/namespace`), `/healthz` and `/readyz`.
 
-    Before a refusal stands it is decided again after a `refresh`: what the job names may have been made a moment ago.
+    Plain, since it is asked twice for each new job: a framework's routes and request objects took as long as the
+    decision. Before a refusal stands it is decided again after a `refresh`: what the job names may have been made a
+    moment ago. `read` answers what decisions ask for by raising NotRead.
     """
 
-    def reviewed(decide: Callable[[Request], Verdict], managed: bool) -> Callable[[HttpRequest], Awaitable[Response]]:
-        async def endpoint(request: HttpRequest) -> Response:
-            return await _answer(request, decide, managed, refresh)
+    def __init__(self, decisions: Decisions, ready: Callable[[], bool], refresh: Refresh, read: Read) -> None:
+        self._ready = ready
+        self._refresh = refresh
+        self._read = read
+        self._reviews = {
+            path + below: (decide, managed)
+            for path, decide in ((MUTATE, decisions.mutate), (VALIDATE, decisions.validate))
+            for below, managed in (("", False), (NAMESPACE, True))
+        }
 
-        return endpoint
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        assert scope["type"] == "http"
+        found, method = self._reviews.get(scope["path"]), scope["method"]
+        if found is None:
+            answer = self._probe(scope["path"], method)
+        elif method != "POST":
+            answer = _text(405, "Method Not Allowed")
+        else:
+            try:
+                body = await _body(receive)
+            except ConnectionError:
+                return
+            answer = await self._review(body, *found)
+        status, kind, content = answer
+        headers = [(b"content-type", kind), (b"content-length", b"%d" % len(content))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
 
-    async def health(request: HttpRequest) -> Response:
-        return PlainTextResponse("ok")
+    def _probe(self, path: str, method: str) -> Answer:
+        if path not in ("/healthz", "/readyz"):
+            return _text(404, "Not Found")
+        if method not in ("GET", "HEAD"):
+            return _text(405, "Method Not Allowed")
+        return _text(200, "ok") if path == "/healthz" or self._ready() else _text(503, "not ready")
 
-    async def readiness(request: HttpRequest) -> Response:
-        return PlainTextResponse("ok") if ready() else PlainTextResponse("not ready", status_code=503)
+    async def _review(self, body: bytes | None, decide: Decide, managed: bool) -> Answer:
+        if body is None:
+            return _text(413, f"more than {BODY_LIMIT} bytes")
+        try:
+            request = review.decode(body)
+        except ValueError as error:
+            return _text(400, str(error))
+        if managed:
+            request = msgspec.structs.replace(request, managed_namespace=True)
+        try:
+            verdict = await self._decided(request, decide)
+            if verdict.refused and await self._refresh():
+                verdict = await self._decided(request, decide)
+        except Exception:
+            # Not allowed: the API server takes an error as a refusal of what only we may let through.
+            log.exception("admission failed", kind=request.kind.kind, namespace=request.namespace, name=request.name)
+            return _text(500, "the admission decision failed; see the log of the webhook")
+        if verdict.refused:
+            what = {"kind": request.kind.kind, "namespace": request.namespace, "name": request.name}
+            log.info("refused", **what, why=verdict.refused)
+        return 200, b"application/json", review.encode(request.uid, verdict)
 
-    routes = [Route("/healthz", health), Route("/readyz", readiness)]
-    for path, decide in ((MUTATE, decisions.mutate), (VALIDATE, decisions.validate)):
-        routes.append(Route(path, reviewed(decide, False), methods=["POST"]))
-        routes.append(Route(path + NAMESPACE, reviewed(decide, True), methods=["POST"]))
-    return Starlette(routes=routes)
+    async def _decided(self, request: Request, decide: Decide) -> Verdict:
+        """The verdict, with everything read that it asks for: an object more each time."""
+        while True:
+            try:
+                return decide(request)
+            except NotRead as missing:
+                if missing.key in request.read:
+                    raise
+                read = {**request.read, missing.key: await self._read(missing.key)}
+                request = msgspec.structs.replace(request, read=read)
 
 
-async def _answer(http: HttpRequest, decide: Callable[[Request], Verdict], managed: bool, refresh: Refresh) -> Response:
-    body = await _body(http)
-    if body is None:
-        return PlainTextResponse(f"more than {BODY_LIMIT} bytes", status_code=413)
-    try:
-        request = review.decode(body)
-    except ValueError as error:
-        return PlainTextResponse(str(error), status_code=400)
-    if managed:
-        request = msgspec.structs.replace(request, managed_namespace=True)
-    try:
-        verdict = decide(request)
-        if verdict.refused and await refresh():
-            verdict = decide(request)
-    except Exception:
-        # Not allowed: the API server takes an error as a refusal of what only we may let through.
-        log.exception("admission failed", kind=request.kind.kind, namespace=request.namespace, name=request.name)
-        return PlainTextResponse("the admission decision failed; see the log of the webhook", status_code=500)
-    if verdict.refused:
-        log.info("refused", kind=request.kind.kind, namespace=request.namespace, name=request.name, why=verdict.refused)
-    return Response(review.encode(request.uid, verdict), media_type="application/json")
+def application(
+    decisions: Decisions, ready: Callable[[], bool], refresh: Refresh = nothing_newer, read: Read = nothing_to_read
+) -> Application:
+    """The application with these decisions; `ready` is what `/readyz` tells."""
+    return Application(decisions, ready, refresh, read)
 
 
-async def _body(http: HttpRequest) -> bytes | None:
-    """The body, None when it is too long."""
-    parts: list[bytes] = []
-    size = 0
-    async for part in http.stream():
-        size += len(part)
+def _text(status: int, content: str) -> Answer:
+    return status, b"text/plain; charset=utf-8", content.encode()
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """The body, None when it is too long. Raises ConnectionError when the client is gone before its end."""
+    parts, size = [], 0
+    while True:
+        event = await receive()
+        if event["type"] != "http.request":
+            raise ConnectionError("the client is gone")
+        parts.append(event["body"])
+        size += len(parts[-1])
         if size > BODY_LIMIT:
             return None
-        parts.append(part)
-    return b"".join(parts)
+        if not event["more_body"]:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 class _Server(uvicorn.Server):
@@ -119,7 +167,7 @@ class _Server(uvicorn.Server):
 class WebhookServer:
     """Serves an application over TLS until it is told to stop."""
 
-    def __init__(self, app: Starlette, tls: Tls, host: str, port: int) -> None:
+    def __init__(self, app: ASGIApp, tls: Tls, host: str, port: int) -> None:
         """Binds the address at once; port 0 takes a free one. Raises OSError when it is taken."""
         self._socket = socket.create_server((host, port), family=_family(host), backlog=1024)
         # Connections inherit it. asyncio sets it only on sockets that name their protocol, which these don't, and
@@ -127,6 +175,7 @@ class WebhookServer:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         config = uvicorn.Config(
             app,
+            http="httptools",
             log_config=None,
             access_log=False,
             lifespan="off",

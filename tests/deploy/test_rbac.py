@@ -6,6 +6,7 @@ import pytest
 
 from queue_manager.controller.kueue_signs import SIGNS
 from queue_manager.controller.view import WATCHED, WATCHED_BY_WEBHOOK
+from queue_manager.webhook.registration import RESOURCES
 from tests.deploy.manifest import NAMESPACE, Call, rules_of
 
 CONTROLLER, API, WEBHOOK = (f"queue-manager-{role}" for role in ("controller", "api", "webhook"))
@@ -56,6 +57,8 @@ CALLS = {
     WEBHOOK: [
         *watches(WATCHED_BY_WEBHOOK.items()),
         *watches(SIGNS),
+        # webhook/owners.py
+        *(Call("get", resource.group, resource.plural, USER, "job") for resource in RESOURCES),
         # webhook/registration.py, webhook/certificate_stores.py; what they would create is in the manifest
         *(
             Call(verb, "admissionregistration.k8s.io", plural, "", REGISTRATION)
@@ -84,6 +87,7 @@ FORBIDDEN = {
     API: [Call("list", "", "pods"), Call("patch", "batch", "jobs", USER, "job")],
     WEBHOOK: [
         Call("patch", "batch", "jobs", USER, "job"),
+        Call("list", "batch", "jobs"),
         Call("create", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
         Call("list", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
         Call("patch", "admissionregistration.k8s.io", "validatingwebhookconfigurations", "", "another"),

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 import pytest
 
 from queue_manager.webhook.certificates import renew, renewal_time
+from queue_manager.webhook.owners import nothing_to_read
 from queue_manager.webhook.review import Verdict
 from queue_manager.webhook.server import BODY_LIMIT, WebhookServer, application, nothing_newer
 from queue_manager.webhook.tls import Tls
@@ -68,13 +69,13 @@ class Client:
 
 
 @contextlib.asynccontextmanager
-async def serving(decisions=None, ready=lambda: True, refresh=nothing_newer):
+async def serving(decisions=None, ready=lambda: True, refresh=nothing_newer, read=nothing_to_read):
     """A running server; gives a client that trusts it, and its TLS with the certificates."""
     now = datetime.now(UTC)
     certificates = renew(None, now, NAMES)
     tls = Tls()
     tls.load(certificates)
-    server = WebhookServer(application(decisions or decider(), ready, refresh), tls, "127.0.0.1", 0)
+    server = WebhookServer(application(decisions or decider(), ready, refresh, read), tls, "127.0.0.1", 0)
     task = asyncio.create_task(server.serve())
     try:
         yield Client(server.port, certificates.bundle), tls, certificates
