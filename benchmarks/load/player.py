@@ -20,6 +20,7 @@ from pathlib import Path
 
 import aiohttp
 import msgspec
+import uvloop
 
 from benchmarks.load.loads import LOADS, Class, Load, Shape, job_body, queue_name
 from benchmarks.load.record import JobRecord, Play, Running
@@ -320,7 +321,7 @@ def main() -> None:
     parser.add_argument("--part", type=int, default=1)
     parser.add_argument("--floor", action="store_true")
     options = parser.parse_args()
-    asyncio.run(_main(options))
+    uvloop.run(_main(options))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from random import Random
 from urllib.parse import urlsplit
 
+import uvloop
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -67,7 +68,7 @@ def run_controller(options: ControllerOptions) -> None:
             finally:
                 await cluster.close()
 
-        asyncio.run(until_signalled(run()))
+        uvloop.run(until_signalled(run()))
 
 
 def _operations(controller: Controller) -> Starlette:
@@ -92,7 +93,7 @@ def run_webhook(options: WebhookOptions) -> None:
     """The webhook until SIGTERM; any number of replicas. Raises CommandError when it can't start."""
     configure_logs()
     with open_store(options.database) as store:
-        asyncio.run(until_signalled(_webhook(options, store)))
+        uvloop.run(until_signalled(_webhook(options, store)))
 
 
 async def _webhook(options: WebhookOptions, store: Store) -> None:

@@ -18,10 +18,15 @@ def children(uid: str, lookup: Lookup) -> Iterator[Object]:
 
 
 def is_settled(obj: Object) -> bool:
-    """Whether a child makes no more pods: suspended and its controller has acted on it, or ended."""
+    """Whether a child makes no more pods: suspended and its controller has acted on it, never started, or ended."""
     if any(condition(obj, name) for name in ("Complete", "Completed", "Failed")):
         return True
-    if not (obj.get("spec") or {}).get("suspend") or not condition(obj, "Suspended"):
+    if not (obj.get("spec") or {}).get("suspend"):
+        return False
+    if obj["metadata"].get("generation") == 1:
+        # Made suspended, and no edit of its spec since: its controller has nothing to act on, and may never say so.
+        return True
+    if not condition(obj, "Suspended"):
         return False
     status = obj.get("status") or {}
     if obj.get("kind") == "JobSet":

@@ -68,7 +68,9 @@ class Executors:
         self._slots = asyncio.Semaphore(PARALLEL_WRITES)
         self._writes = asyncio.Semaphore(PARALLEL_WRITES)
         self._tasks = Tasks()
-        self._notes = Notes(cluster, brain, clock, random, self._settle, lambda uid: self.on_idle(uid), component)
+        self._notes = Notes(
+            cluster, brain, clock, random, self._settle, lambda uid: self.on_idle(uid), self._is_writing, component
+        )
         self.done: list[int] = []
         self.failed: list[FailedTry] = []
         self.on_progress: Callable[[], None] = lambda: None
@@ -102,6 +104,9 @@ class Executors:
             return False
         pending.asked = True
         return True
+
+    def _is_writing(self) -> bool:
+        return any(pending.running for pending in self._pending.values())
 
     def relabels(self, uid: str) -> bool:
         """Whether labels of the workload may still be on their way; `on_idle` tells when not any more."""

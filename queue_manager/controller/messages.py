@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
@@ -38,8 +38,9 @@ SOON = 0.1
 """Seconds until what somebody has to know is written: a start goes first."""
 LASTING = 5.0
 """Seconds after which a reason to wait, or a state on the way to another one, is lasting, and written."""
-LASTING_AT_A_TIME = 2
-"""So many of these are written each `SOON`: thousands of jobs that come at once are no reason for as many writes."""
+LASTING_AT_A_TIME = 5
+"""So many of these are written each `SOON`, and one while jobs are being started or stopped, which goes first:
+thousands of jobs that come at once are no reason for as many writes."""
 
 
 def told(row: WorkloadRow) -> Mapping[str, str | None]:
@@ -68,14 +69,25 @@ def that_it_runs(row: WorkloadRow, obj: Object, write: Write) -> Write:
 
 
 class Messages:
-    """`slots` bounds the writes at once, together with others that may wait."""
+    """`slots` bounds the writes at once, together with others that may wait; `busy` tells whether jobs are being
+    started or stopped."""
 
-    def __init__(self, cluster: Cluster, brain: Brain, clock: Clock, random: Random, slots: asyncio.Semaphore) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        brain: Brain,
+        clock: Clock,
+        random: Random,
+        slots: asyncio.Semaphore,
+        busy: Callable[[], bool],
+    ) -> None:
         self._cluster = cluster
         self._brain = brain
         self._clock = clock
         self._random = random
         self._slots = slots
+        self._busy = busy
+        self._next_lasting = clock.now()
         self._tasks = Tasks()
         self._timers = Timers()
         self._lasting: dict[str, None] = {}
@@ -127,8 +139,7 @@ class Messages:
     def _set_alarm(self) -> None:
         when = self._timers.next()
         if self._lasting:
-            soon = self._clock.now() + timedelta(seconds=SOON)
-            when = soon if when is None else min(when, soon)
+            when = self._next_lasting if when is None else min(when, self._next_lasting)
         if when is None or (self._alarm is not None and self._alarm[0] <= when):
             return
         if self._alarm is not None:
@@ -138,7 +149,8 @@ class Messages:
     async def _ring(self, when: datetime) -> None:
         await self._clock.sleep(max(0.0, (when - self._clock.now()).total_seconds()))
         self._alarm = None
-        for uid in sorted(self._timers.due(self._clock.now())):
+        now = max(when, self._clock.now())  # a sleep may end a moment too early
+        for uid in sorted(self._timers.due(now)):
             row = self._brain.row(uid)
             if row is None or not self._differs(row):
                 continue
@@ -146,14 +158,19 @@ class Messages:
                 self._lasting[uid] = None
             else:
                 self._tasks.spawn(self._write(uid))
-        for uid in list(self._lasting)[:LASTING_AT_A_TIME]:
-            del self._lasting[uid]
-            self._tasks.spawn(self._write(uid))
+        if self._lasting and now >= self._next_lasting:
+            self._next_lasting = now + timedelta(seconds=SOON)
+            for uid in list(self._lasting)[: 1 if self._busy() else LASTING_AT_A_TIME]:
+                del self._lasting[uid]
+                self._tasks.spawn(self._write(uid))
         self._set_alarm()
 
     def _differs(self, row: WorkloadRow, *, numbers: bool = True) -> bool:
-        """Whether an object of the row says something else; without `numbers` those in the message count as equal."""
+        """Whether an object of the row says something else; without `numbers` those in the message count as equal.
+        What has ended says so itself, also before its row does."""
         obj = self._brain.object_of(row)
+        if obj is not None and self._brain.kind_of(row).finished(obj) is not None:
+            return False
         said = told(row)
         if not numbers:
             said = {key: _without_numbers(text) for key, text in said.items()}

@@ -28,7 +28,8 @@ NOTE_DELAY = 0.1
 
 
 class Notes:
-    """`settled` is told the ids of outbox entries that are done, `relabelled` whose labels are on their way no more."""
+    """`settled` is told the ids of outbox entries that are done, `relabelled` whose labels are on their way no more;
+    `busy` tells whether jobs are being started or stopped."""
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class Notes:
         random: Random,
         settled: Callable[[set[int]], None],
         relabelled: Callable[[str], None],
+        busy: Callable[[], bool],
         component: str,
     ) -> None:
         self._cluster = cluster
@@ -49,7 +51,7 @@ class Notes:
         self._component = component
         self._slots = asyncio.Semaphore(PARALLEL_NOTES)
         self._tasks = Tasks()
-        self.messages = Messages(cluster, brain, clock, random, self._slots)
+        self.messages = Messages(cluster, brain, clock, random, self._slots, busy)
         self._relabels: Counter[str] = Counter()
 
     def submit(self, entry: OutboxEntry, last: WorkloadRow | None) -> None:

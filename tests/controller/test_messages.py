@@ -95,17 +95,38 @@ async def test_thousands_that_wait_are_told_in_their_turn(store: Store) -> None:
     async with World(store) as world:
         await world.submit(batch_job("first", 4, seconds=3600), JOBS)
         await world.until_state("first", State.RUNNING)
-        for number in range(40):
+        for number in range(120):
             await world.submit(batch_job(f"w{number}", 4), JOBS)
+            await world.clock.advance(SOON / 20)
 
         def told() -> int:
-            return sum(world.says(f"w{number}", JOBS)[0] == "waiting" for number in range(40))
+            return sum(world.says(f"w{number}", JOBS)[0] == "waiting" for number in range(120))
 
         await world.until(lambda: told() > 0, "the first")
         before = told()
         await world.clock.advance(5 * SOON)
         assert 0 < told() - before <= 6 * LASTING_AT_A_TIME
-        await world.until(lambda: told() == 40, "all in the end", within=60)
+        await world.until(lambda: told() == 120, "all in the end", within=60)
+
+
+async def test_a_job_that_has_ended_is_not_written_on_although_its_row_says_otherwise_yet(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(store)
+
+    async def slowly(function: Any, *arguments: Any, **named: Any) -> Any:
+        result = function(*arguments, **named)
+        if function == store.commit:
+            await world.clock.sleep(2.5)
+        return result
+
+    monkeypatch.setattr("tests.controller.world.inline", slowly)
+    async with world:
+        writes = counted(world, monkeypatch)
+        await world.submit(batch_job("j", 2, seconds=1), JOBS)
+        await world.until_state("j", State.FINISHED)
+        await world.clock.advance(90)
+        assert writes == {"j": 1}
 
 
 async def test_a_new_leader_writes_nothing_again_for_other_numbers(
