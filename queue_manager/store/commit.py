@@ -1,7 +1,7 @@
 """The commit of decisions: one transaction, fenced by epoch and configuration, compare-and-set per workload.
 
-Rows travel as one JSON parameter a table: measured fastest for tens to thousands of rows, without a round trip a row.
-Locks are always taken in one order (lease, configuration, workloads by uid), so commits don't deadlock.
+Locks are always taken in one order (lease, configuration, workloads by uid), so commits don't deadlock. What is asked
+first is sent together, and what is written then is sent together: a commit is a few round trips, whatever it writes.
 """
 
 from __future__ import annotations
@@ -9,174 +9,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, text
+from sqlalchemy import Connection
 
 from queue_manager.store import codec, configurations, events, history, instructions, leases
-from queue_manager.store.notify import CHANGED, notify
-from queue_manager.store.records import CHARGED, ENDED, Change, Committed, OutboxEntry, WorkloadRow
-from queue_manager.store.rowset import Rowset
-
-_WORKLOAD = Rowset(
-    {
-        "uid": "text",
-        "kind": "text",
-        "namespace": "text",
-        "name": "text",
-        "created_at": "timestamptz",
-        "state": "text",
-        "local_queue": "text",
-        "queue": "text",
-        "priority": "bigint",
-        "priority_class": "text",
-        "may_preempt": "boolean",
-        "preemptible": "boolean",
-        "user": "text",
-        "groups": "text[]",
-        "after_drain": "text",
-        "reason": "text",
-        "message": "text",
-        "attempt": "integer",
-        "not_before": "timestamptz",
-        "requeues": "integer",
-        "requeued_at": "timestamptz",
-        "max_run_time": "bigint",
-        "past_run_time": "bigint",
-        "checks": "jsonb",
-        "relabels": "jsonb",
-        "emptied_at": "timestamptz",
-        "finished_at": "timestamptz",
-        "topology": "jsonb",
-        "inputs": "jsonb",
-        "requested": "jsonb",
-        "open_attempt": "integer",
-    }
-)
-_POD_GROUP = Rowset(
-    {
-        "workload_uid": "text",
-        "index": "integer",
-        "name": "text",
-        "policy": "text",
-        "minimum": "integer",
-        "topology": "jsonb",
-        "disruption": "text",
-    }
-)
-_POD_SET = Rowset(
-    {
-        "workload_uid": "text",
-        "group_index": "integer",
-        "index": "integer",
-        "name": "text",
-        "count": "integer",
-        "reclaimed": "integer",
-        "min_count": "integer",
-        "first_stage": "integer",
-        "last_stage": "integer",
-        "requests": "jsonb",
-        "placement": "jsonb",
-    }
-)
-_ADMISSION = Rowset(
-    {
-        "workload_uid": "text",
-        "attempt": "integer",
-        "queue": "text",
-        "admission": "jsonb",
-        "admitted_at": "timestamptz",
-        "checked_at": "timestamptz",
-        "started_at": "timestamptz",
-        "ready_at": "timestamptz",
-        "unready_at": "timestamptz",
-        "unplaced_at": "timestamptz",
-        "evicted_at": "timestamptz",
-        "ended_at": "timestamptz",
-        "cause": "text",
-        "underlying": "text",
-        "cause_message": "text",
-        "by": "text",
-    }
-)
-_LEDGER = Rowset(
-    {
-        "workload_uid": "text",
-        "namespace": "text",
-        "queue": "text",
-        "user": "text",
-        "flavor": "text",
-        "resource": "text",
-        "amount": "bigint",
-        "state": "text",
-        "kind": "text",
-        "priority_class": "text",
-    }
-)
-_EXPLANATION = Rowset({"workload_uid": "text", "body": "jsonb"})
-_OUTBOX = Rowset({"workload_uid": "text", "action": "text", "payload": "jsonb", "not_before": "timestamptz"})
-
-_SHOWN = ("state", "reason", "queue", "priority", "attempt", "after_drain")
-"""What an event is made for when it changes; the words of a message change with every quota."""
-_LOCK = text(
-    f"SELECT uid, version, priority_class, {', '.join(_SHOWN)} FROM workloads WHERE uid = ANY(:uids) "
-    "ORDER BY uid FOR NO KEY UPDATE"
-)
-_INSERT = text(
-    f"INSERT INTO workloads ({_WORKLOAD.names()}) SELECT {_WORKLOAD.names('r.')} FROM {_WORKLOAD.source} ORDER BY uid "
-    "ON CONFLICT (uid) DO NOTHING"
-)
-_UPDATE = text(
-    f"UPDATE workloads w SET {_WORKLOAD.assignments(without=('uid', 'requested'))}, "
-    f"requested = COALESCE(r.requested, w.requested), version = w.version + 1 FROM {_WORKLOAD.source} "
-    "WHERE w.uid = r.uid"
-)
-_DELETE_GROUPS = text("DELETE FROM pod_groups WHERE workload_uid = ANY(:uids)")  # and their pod sets, by cascade
-_INSERT_GROUPS = text(
-    f"INSERT INTO pod_groups ({_POD_GROUP.names()}) SELECT {_POD_GROUP.names('r.')} FROM {_POD_GROUP.source}"
-)
-_INSERT_SETS = text(f"INSERT INTO pod_sets ({_POD_SET.names()}) SELECT {_POD_SET.names('r.')} FROM {_POD_SET.source}")
-_END_ADMISSIONS = text(
-    "UPDATE admissions a SET ended_at = GREATEST(:now, a.admitted_at) "
-    "FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, open_attempt integer) "
-    "WHERE a.workload_uid = r.uid AND a.ended_at IS NULL AND a.attempt IS DISTINCT FROM r.open_attempt"
-)
-_KEY = ("workload_uid", "attempt")
-_UPSERT_ADMISSIONS = text(
-    f"INSERT INTO admissions AS a ({_ADMISSION.names()}) SELECT {_ADMISSION.names('r.')} FROM {_ADMISSION.source} "
-    f"ON CONFLICT (workload_uid, attempt) DO UPDATE SET {_ADMISSION.assignments('excluded.', without=_KEY)} "
-    f"WHERE ({_ADMISSION.names('a.', without=_KEY)}) IS DISTINCT FROM ({_ADMISSION.names('excluded.', without=_KEY)})"
-)
-_FIXED = ("namespace", "kind")
-"""What a workload never changes."""
-_SAME_INTERVAL = " AND ".join(f'l."{name}" = r."{name}"' for name in _LEDGER.columns if name not in _FIXED)
-_END_INTERVALS = text(
-    "UPDATE ledger l SET until = GREATEST(:now, l.since) WHERE l.workload_uid = ANY(:uids) AND l.until IS NULL "
-    f"AND NOT EXISTS (SELECT FROM {_LEDGER.source} WHERE {_SAME_INTERVAL})"
-)
-_BEGIN_INTERVALS = text(
-    f"INSERT INTO ledger ({_LEDGER.names()}, since) SELECT {_LEDGER.names('r.')}, :now FROM {_LEDGER.source} "
-    "WHERE NOT EXISTS (SELECT FROM ledger l WHERE l.workload_uid = r.workload_uid AND l.flavor = r.flavor "
-    "AND l.resource = r.resource AND l.state = r.state AND l.until IS NULL)"
-)
-_ENDED = f"{_LEDGER.names(without=('priority_class',))}"
-_RECLASSIFY = text(
-    "WITH ended AS (UPDATE ledger SET until = GREATEST(:now, since) WHERE until IS NULL AND workload_uid = ANY(:uids) "
-    f"RETURNING {_ENDED}), fresh AS (SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) "
-    "AS r (uid text, priority_class text)) "
-    f"INSERT INTO ledger ({_ENDED}, priority_class, since) SELECT {_LEDGER.names('e.', without=('priority_class',))}, "
-    "f.priority_class, :now FROM ended e JOIN fresh f ON f.uid = e.workload_uid"
-)
-_UPSERT_EXPLANATIONS = text(
-    "INSERT INTO explanations (workload_uid, body, at) "
-    f"SELECT r.workload_uid, r.body, :now FROM {_EXPLANATION.source} "
-    "ON CONFLICT (workload_uid) DO UPDATE SET body = excluded.body, at = excluded.at"
-)
-_DELETE_EXPLANATIONS = text("DELETE FROM explanations WHERE workload_uid = ANY(:uids)")
-_INSERT_OUTBOX = text(
-    f"INSERT INTO outbox ({_OUTBOX.names()}, created_at) SELECT {_OUTBOX.names('o.')}, :now "
-    "FROM jsonb_array_elements(CAST(:rows AS jsonb)) WITH ORDINALITY AS e (value, ordinal) "
-    f"CROSS JOIN LATERAL jsonb_populate_record(NULL::outbox, e.value) AS o ORDER BY e.ordinal RETURNING id"
+from queue_manager.store import commit_statements as sql
+from queue_manager.store.notify import CHANGED, NOTIFY
+from queue_manager.store.pipeline import Send, first_of, pipeline
+from queue_manager.store.records import (
+    CHARGED,
+    ENDED,
+    AdmissionRow,
+    Change,
+    Committed,
+    OutboxEntry,
+    WorkloadRow,
+    is_explained,
 )
 
 
@@ -184,31 +34,83 @@ class InsertRace(Exception):
     """A new workload appeared between our look and our insert: the transaction has to be done again."""
 
 
+class _Stored(NamedTuple):
+    """What LOCK tells of a workload before it is changed."""
+
+    uid: str
+    version: int
+    priority_class: str
+    open_attempt: int | None
+    state: str
+    reason: str
+    queue: str
+    priority: int
+    attempt: int
+    after_drain: str | None
+
+
+_SHOWN = attrgetter("state", "reason", "queue", "priority", "attempt", "after_drain")
+"""What an event is made for when it changes; the words of a message change with every quota."""
+
+
 def commit(
     connection: Connection, epoch: int, revision: int | None, now: datetime, changes: Sequence[Change]
 ) -> Committed:
     """Writes the changes whose rows are as they were read; see `Store.commit`."""
     _refuse_nonsense(changes)
-    leases.fence(connection, epoch)
-    if revision is not None:
-        configurations.fence(connection, revision)
-    before, past = _lock(connection, changes)
+    uids = {change.row.uid for change in changes} | {uid for change in changes for uid, _ in change.reads}
+    before = _fence_and_lock(connection, epoch, revision, uids)
+    # Who moves a row into the history has its lock, so what is not found alive is found there after that.
+    past = history.lock_versions(connection, sorted(uids - before.keys()))
     won = _winners(changes, {**past, **{uid: row.version for uid, row in before.items()}})
-    history.bring_back(connection, [change.row.uid for change in won if change.row.uid in past])
-    if won:
-        _write_workloads(connection, now, won)
-        _write_admissions(connection, now, won)
-        _write_ledger(connection, now, won, before)
-        _write_explanations(connection, now, won)
-        instructions.done(connection, [id_ for change in won for id_ in change.instructions])
-        _write_refusals(connection, now, won)
-    outbox = _write_outbox(connection, now, won)
-    if won:
-        events.write(connection, now, _events(won, before))
-        notify(connection, CHANGED)
+    outbox = _write(connection, now, won, before, past) if won else ()
     winners = {change.row.uid: change.row.version + 1 for change in won}
     lost = frozenset(change.row.uid for change in changes if change.row.uid not in winners)
     return Committed(versions=winners, lost=lost, outbox=outbox)
+
+
+def _fence_and_lock(connection: Connection, epoch: int, revision: int | None, uids: set[str]) -> Mapping[str, _Stored]:
+    """The live ones of the rows that are changed or read, which nobody else changes from now on."""
+    with pipeline(connection) as send:
+        leads = send(leases.FENCE, leases.FENCED)
+        newest = None
+        if revision is not None:
+            send(configurations.SHARE, {})
+            newest = send(configurations.NEWEST, {})
+        locked = send(sql.LOCK, {"uids": sorted(uids)}) if uids else None
+    leases.heed(first_of(leads), epoch)
+    if revision is not None and newest is not None:
+        configurations.heed(first_of(newest), revision)
+    return {row[0]: _Stored._make(row) for row in locked} if locked is not None else {}
+
+
+def _write(
+    connection: Connection,
+    now: datetime,
+    won: Sequence[Change],
+    before: Mapping[str, _Stored],
+    past: Mapping[str, int],
+) -> tuple[OutboxEntry, ...]:
+    history.bring_back(connection, [change.row.uid for change in won if change.row.uid in past])
+    instructions.done(connection, [id_ for change in won for id_ in change.instructions])
+    for change in won:
+        for id_, why in change.refusals:
+            instructions.refuse(connection, change.row, id_, why, now)
+    _insert_workloads(connection, now, won)
+    entries = [entry for change in won for entry in change.outbox]
+    told = _events(won, before)
+    with pipeline(connection) as send:
+        _write_workloads(send, now, won)
+        _write_admissions(send, now, won, before)
+        _write_ledger(send, now, won, before)
+        _write_explanations(send, now, won, before)
+        numbered = send(sql.INSERT_OUTBOX, {"rows": codec.encode(_outbox_json(entries)), "now": now}) if entries else ()
+        send(NOTIFY, {"channel": CHANGED})
+        if told:  # last: others wait from here on
+            send(events.LOCK, {})
+            send(events.INSERT, events.inserted(now, told))
+    ids = sorted(row[0] for row in numbered)
+    return tuple(replace(entry, id=id_, created_at=now) for entry, id_ in zip(entries, ids, strict=True))
 
 
 def _refuse_nonsense(changes: Sequence[Change]) -> None:
@@ -231,12 +133,12 @@ def _open_attempt(row: WorkloadRow) -> int | None:
     return row.admission.attempt if row.admission is not None and row.admission.ended_at is None else None
 
 
-def _events(won: Sequence[Change], before: Mapping[str, Row[Any]]) -> list[tuple[str, str, Mapping[str, Any]]]:
+def _events(won: Sequence[Change], before: Mapping[str, _Stored]) -> list[events.New]:
     """An event for each workload of which more has changed than words."""
-    found: list[tuple[str, str, Mapping[str, Any]]] = []
+    found: list[events.New] = []
     for change in won:
         row, old = change.row, before.get(change.row.uid)
-        if old is not None and all(getattr(old, name) == getattr(row, name) for name in _SHOWN):
+        if old is not None and _SHOWN(old) == _SHOWN(row):
             continue
         body = {
             "namespace": row.namespace,
@@ -256,16 +158,6 @@ def _events(won: Sequence[Change], before: Mapping[str, Row[Any]]) -> list[tuple
     return found
 
 
-def _lock(connection: Connection, changes: Sequence[Change]) -> tuple[Mapping[str, Row[Any]], Mapping[str, int]]:
-    """The rows that are changed or read, which nobody else changes from now on: those among the live ones, and the
-    versions of those in the history. Who moves one there has its lock, so it is found after that in the history."""
-    uids = {change.row.uid for change in changes} | {uid for change in changes for uid, _ in change.reads}
-    if not uids:
-        return {}, {}
-    stored = {row.uid: row for row in connection.execute(_LOCK, {"uids": sorted(uids)})}
-    return stored, history.lock_versions(connection, sorted(uids - stored.keys()))
-
-
 def _winners(changes: Sequence[Change], stored: Mapping[str, int]) -> list[Change]:
     """Changes whose rows and reads have not moved, and that read no row whose own change is lost."""
     lost = {
@@ -280,13 +172,18 @@ def _winners(changes: Sequence[Change], stored: Mapping[str, int]) -> list[Chang
     return sorted((change for change in changes if change.row.uid not in lost), key=lambda change: change.row.uid)
 
 
-def _write_workloads(connection: Connection, now: datetime, won: Sequence[Change]) -> None:
+def _insert_workloads(connection: Connection, now: datetime, won: Sequence[Change]) -> None:
+    """Those that are new; before all else, for nothing else may be written of one that somebody else has inserted."""
     new = [_workload_json(change, now) for change in won if change.row.version == 0]
-    if new and connection.execute(_INSERT, {"rows": codec.encode(new)}).rowcount != len(new):
+    if new and connection.exec_driver_sql(sql.INSERT, {"rows": codec.encode(new)}).rowcount != len(new):
         raise InsertRace
+
+
+def _write_workloads(send: Send, now: datetime, won: Sequence[Change]) -> None:
+    """All but the rows of those that are new."""
     old = [_workload_json(change, now) for change in won if change.row.version > 0]
     if old:
-        connection.execute(_UPDATE, {"rows": codec.encode(old)})
+        send(sql.UPDATE, {"rows": codec.encode(old)})
     groups: list[Mapping[str, Any]] = []
     pod_sets: list[Mapping[str, Any]] = []
     for change in won:
@@ -296,11 +193,11 @@ def _write_workloads(connection: Connection, now: datetime, won: Sequence[Change
             pod_sets += set_rows
     rewritten = [change.row.uid for change in won if change.request_changed and change.row.version > 0]
     if rewritten:
-        connection.execute(_DELETE_GROUPS, {"uids": rewritten})
+        send(sql.DELETE_GROUPS, {"uids": rewritten})
     if groups:
-        connection.execute(_INSERT_GROUPS, {"rows": codec.encode(groups)})
+        send(sql.INSERT_GROUPS, {"rows": codec.encode(groups)})
     if pod_sets:
-        connection.execute(_INSERT_SETS, {"rows": codec.encode(pod_sets)})
+        send(sql.INSERT_SETS, {"rows": codec.encode(pod_sets)})
 
 
 def _writes_request(change: Change) -> bool:
@@ -344,51 +241,56 @@ def _workload_json(change: Change, now: datetime) -> Mapping[str, Any]:
     }
 
 
-def _write_admissions(connection: Connection, now: datetime, won: Sequence[Change]) -> None:
-    opened = [
-        {"uid": change.row.uid, "open_attempt": _open_attempt(change.row)} for change in won if change.row.version
-    ]
-    if opened:
-        connection.execute(_END_ADMISSIONS, {"rows": codec.encode(opened), "now": now})
-    rows = []
-    for change in won:
-        admission = change.row.admission
-        if admission is not None:
-            rows.append(
-                {
-                    "workload_uid": change.row.uid,
-                    "attempt": admission.attempt,
-                    "queue": admission.admission.queue,
-                    "admission": codec.admission_to_json(admission.admission),
-                    "admitted_at": admission.admitted_at,
-                    "checked_at": admission.checked_at,
-                    "started_at": admission.started_at,
-                    "ready_at": admission.ready_at,
-                    "unready_at": admission.unready_at,
-                    "unplaced_at": admission.unplaced_at,
-                    "evicted_at": admission.evicted_at,
-                    "ended_at": admission.ended_at,
-                    "cause": admission.cause,
-                    "underlying": admission.underlying,
-                    "cause_message": admission.cause_message,
-                    "by": admission.by,
-                }
-            )
+def _write_admissions(send: Send, now: datetime, won: Sequence[Change], before: Mapping[str, _Stored]) -> None:
+    """Ends those that are open and not the one that the row has, and writes that."""
+    over = [change.row.uid for change in won if _leaves_admission(change.row, before.get(change.row.uid))]
+    if over:
+        send(sql.END_ADMISSIONS, {"uids": over, "now": now})
+    rows = [_admission_json(change.row.uid, change.row.admission) for change in won if change.row.admission is not None]
     if rows:
-        connection.execute(_UPSERT_ADMISSIONS, {"rows": codec.encode(rows)})
+        send(sql.UPSERT_ADMISSIONS, {"rows": codec.encode(rows)})
 
 
-def _write_ledger(connection: Connection, now: datetime, won: Sequence[Change], before: Mapping[str, Row[Any]]) -> None:
-    _reclassify(connection, now, won, before)
+def _leaves_admission(row: WorkloadRow, old: _Stored | None) -> bool:
+    """Whether another admission than that of the row is open."""
+    if old is None or old.open_attempt is None:
+        return False
+    return row.admission is None or row.admission.attempt != old.open_attempt
+
+
+def _admission_json(uid: str, admission: AdmissionRow) -> Mapping[str, Any]:
+    return {
+        "workload_uid": uid,
+        "attempt": admission.attempt,
+        "queue": admission.admission.queue,
+        "admission": codec.admission_to_json(admission.admission),
+        "admitted_at": admission.admitted_at,
+        "checked_at": admission.checked_at,
+        "started_at": admission.started_at,
+        "ready_at": admission.ready_at,
+        "unready_at": admission.unready_at,
+        "unplaced_at": admission.unplaced_at,
+        "evicted_at": admission.evicted_at,
+        "ended_at": admission.ended_at,
+        "cause": admission.cause,
+        "underlying": admission.underlying,
+        "cause_message": admission.cause_message,
+        "by": admission.by,
+    }
+
+
+def _write_ledger(send: Send, now: datetime, won: Sequence[Change], before: Mapping[str, _Stored]) -> None:
+    _reclassify(send, now, won, before)
     uids = [change.row.uid for change in won if change.ledger is not None]
-    if not uids:
-        return
-    rows = codec.encode([row for change in won for row in _ledger_json(change)])
-    connection.execute(_END_INTERVALS, {"uids": uids, "rows": rows, "now": now})
-    connection.execute(_BEGIN_INTERVALS, {"rows": rows, "now": now})
+    rows = [row for change in won for row in _ledger_json(change)]
+    if uids:
+        values = {"uids": uids, "rows": codec.encode(rows), "now": now}
+        send(sql.END_INTERVALS, values)
+        if rows:
+            send(sql.BEGIN_INTERVALS, values)
 
 
-def _reclassify(connection: Connection, now: datetime, won: Sequence[Change], before: Mapping[str, Row[Any]]) -> None:
+def _reclassify(send: Send, now: datetime, won: Sequence[Change], before: Mapping[str, _Stored]) -> None:
     """From now on what is charged counts for the new priority class, of those that leave the ledger alone otherwise."""
     moved = {
         change.row.uid: change.row.priority_class
@@ -399,7 +301,7 @@ def _reclassify(connection: Connection, now: datetime, won: Sequence[Change], be
     }
     if moved:
         rows = [{"uid": uid, "priority_class": name} for uid, name in moved.items()]
-        connection.execute(_RECLASSIFY, {"uids": list(moved), "rows": codec.encode(rows), "now": now})
+        send(sql.RECLASSIFY, {"uids": list(moved), "rows": codec.encode(rows), "now": now})
 
 
 def _ledger_json(change: Change) -> list[Mapping[str, Any]]:
@@ -423,32 +325,27 @@ def _ledger_json(change: Change) -> list[Mapping[str, Any]]:
     ]
 
 
-def _write_explanations(connection: Connection, now: datetime, won: Sequence[Change]) -> None:
+def _write_explanations(send: Send, now: datetime, won: Sequence[Change], before: Mapping[str, _Stored]) -> None:
     rows = [
         {"workload_uid": change.row.uid, "body": change.explanation} for change in won if change.explanation is not None
     ]
     if rows:
-        connection.execute(_UPSERT_EXPLANATIONS, {"rows": codec.encode(rows), "now": now})
+        send(sql.UPSERT_EXPLANATIONS, {"rows": codec.encode(rows), "now": now})
     gone = [
         change.row.uid
         for change in won
-        if change.explanation is None and change.row.version and not change.row.explained
+        if change.explanation is None and not change.row.explained and _was_explained(before.get(change.row.uid))
     ]
     if gone:
-        connection.execute(_DELETE_EXPLANATIONS, {"uids": gone})
+        send(sql.DELETE_EXPLANATIONS, {"uids": gone})
 
 
-def _write_refusals(connection: Connection, now: datetime, won: Sequence[Change]) -> None:
-    for change in won:
-        for id_, why in change.refusals:
-            instructions.refuse(connection, change.row, id_, why, now)
+def _was_explained(old: _Stored | None) -> bool:
+    return old is not None and is_explained(old.state, old.reason)
 
 
-def _write_outbox(connection: Connection, now: datetime, won: Sequence[Change]) -> tuple[OutboxEntry, ...]:
-    entries = [entry for change in won for entry in change.outbox]
-    if not entries:
-        return ()
-    rows = [
+def _outbox_json(entries: Sequence[OutboxEntry]) -> list[Mapping[str, Any]]:
+    return [
         {
             "workload_uid": entry.uid,
             "action": entry.action,
@@ -457,5 +354,3 @@ def _write_outbox(connection: Connection, now: datetime, won: Sequence[Change]) 
         }
         for entry in entries
     ]
-    ids = connection.execute(_INSERT_OUTBOX, {"rows": codec.encode(rows), "now": now}).scalars()
-    return tuple(replace(entry, id=id_, created_at=now) for entry, id_ in zip(entries, sorted(ids), strict=True))

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Select, select, text
 from queue_manager.store import allowances, audits, codec, events, schema
 from queue_manager.store.allowances import Allowance
 from queue_manager.store.notify import CONFIGURATION, notify
+from queue_manager.store.pipeline import in_words_of_driver
 from queue_manager.store.records import ConfigObject, Revision, StaleConfiguration
 from queue_manager.store.rowset import Rowset
 
@@ -33,9 +34,10 @@ _OBJECT = Rowset(
         "owner": "text",
     }
 )
-_SHARE = text("SELECT pg_advisory_xact_lock_shared(:key)")
+SHARE = in_words_of_driver(f"SELECT pg_advisory_xact_lock_shared({_LOCK})")
+"""Who decides by the configuration sends this before NEWEST."""
 _TAKE = text("SELECT pg_advisory_xact_lock(:key)")
-_CURRENT = text("SELECT COALESCE(max(number), 0) FROM revisions")
+NEWEST = in_words_of_driver("SELECT COALESCE(max(number), 0) FROM revisions")
 _OBJECTS = text(
     "SELECT kind, name, spec, namespace, labels, owner, revision FROM config_objects ORDER BY kind, namespace, name"
 )
@@ -57,17 +59,16 @@ _REVISION = text("SELECT number, author, at, reason, diff FROM revisions WHERE n
 _NEWER = text("SELECT diff FROM revisions WHERE number > :number ORDER BY number DESC")
 
 
-def fence(connection: Connection, revision: int) -> None:
-    """StaleConfiguration unless `revision` is the newest; until the transaction ends there is no newer one."""
-    connection.execute(_SHARE, {"key": _LOCK})
-    newest = current_revision(connection)
+def heed(newest: int, revision: int) -> None:
+    """StaleConfiguration unless `revision` is the newest, which was read after SHARE: until the transaction ends there
+    is no newer one."""
     if newest != revision:
         raise StaleConfiguration(f"decided by revision {revision} of the configuration, the newest is {newest}")
 
 
 def current_revision(connection: Connection) -> int:
     """Number of the newest revision, 0 when there is none."""
-    return int(connection.execute(_CURRENT).scalar_one())
+    return int(connection.exec_driver_sql(NEWEST).scalar_one())
 
 
 def load(connection: Connection) -> tuple[int, list[ConfigObject]]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
+from typing import Any
 
 import msgspec
 import psycopg
 import structlog
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.exc import ArgumentError, InvalidatePoolError, OperationalError
 
 from queue_manager.store.binaries import SUPPORTED
 from queue_manager.store.embedded import EmbeddedPostgres
@@ -101,11 +104,10 @@ def make_engine(url: str | URL, *, pool_size: int = 10, name: str = "queue-manag
     not go away while the engine is used, so that connections need not be tried each time."""
     target = normalise(url) if isinstance(url, str) else url
     given = target.query.get("options", "")
-    return create_engine(
+    engine = create_engine(
         target,
         pool_size=pool_size,
         max_overflow=pool_size,
-        pool_pre_ping=not lasting,
         json_serializer=lambda value: msgspec.json.encode(value).decode(),
         json_deserializer=msgspec.json.decode,
         connect_args={
@@ -118,6 +120,21 @@ def make_engine(url: str | URL, *, pool_size: int = 10, name: str = "queue-manag
             "tcp_user_timeout": 30_000,  # ms; keepalives notice nothing while something sent is not acknowledged
         },
     )
+    if not lasting:
+        event.listen(engine, "checkout", partial(_try, engine))
+    return engine
+
+
+def _try(engine: Engine, connection: Any, record: object, proxy: object) -> None:
+    """Tries a connection before its use if its server has said something unasked: farewell, as a rule. The pool's own
+    try asks all of them each time, which takes as long as a small transaction."""
+    try:
+        poll = select.poll()  # not `select`, which takes no file beyond the first 1,024
+        poll.register(connection.fileno(), select.POLLIN)
+        if poll.poll(0):
+            engine.dialect.do_ping(connection)
+    except psycopg.Error as error:
+        raise InvalidatePoolError from error
 
 
 def _open(

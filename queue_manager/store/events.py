@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from queue_manager.store import codec, facts
+from queue_manager.store.pipeline import in_words_of_driver
 
 WORKLOAD, ACTION, CONFIGURATION = "workload", "action", "configuration"
 TYPES = (WORKLOAD, ACTION, CONFIGURATION)
@@ -24,8 +25,8 @@ PURGED = "events-purged"
 """Name of the fact that holds the greatest id that was deleted."""
 
 _KEY = 0x716D657673  # "qmevs"
-_LOCK = text("SELECT pg_advisory_xact_lock(:key)")
-_INSERT = text(
+LOCK = in_words_of_driver(f"SELECT pg_advisory_xact_lock({_KEY})")
+INSERT = in_words_of_driver(
     "INSERT INTO events (at, type, queue, body) SELECT :now, r.type, r.queue, r.body "
     "FROM jsonb_array_elements(CAST(:rows AS jsonb)) WITH ORDINALITY AS e (value, ordinal) "
     'CROSS JOIN LATERAL jsonb_to_record(e.value) AS r ("type" text, "queue" text, "body" jsonb) ORDER BY e.ordinal'
@@ -34,6 +35,9 @@ _AFTER = text("SELECT id, at, type, queue, body FROM events WHERE id > :after OR
 _LAST = text("SELECT COALESCE(max(id), 0) FROM events")
 _TOO_OLD = text("SELECT max(id) FROM (SELECT id FROM events WHERE at < :before ORDER BY at DESC, id DESC LIMIT 1) e")
 _PURGE = text("DELETE FROM events WHERE id <= :last")
+
+New = tuple[str, str, Mapping[str, Any]]
+"""Type, queue and body of an event that is to be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +59,17 @@ class Range:
     last: int
 
 
-def write(connection: Connection, now: datetime, found: Sequence[tuple[str, str, Mapping[str, Any]]]) -> None:
-    """Adds (type, queue, body) of each; to be called last in a transaction, for others wait until that has ended."""
+def write(connection: Connection, now: datetime, found: Sequence[New]) -> None:
+    """Adds events; to be called last in a transaction, for others wait until that has ended."""
     if found:
-        connection.execute(_LOCK, {"key": _KEY})
-        rows = [{"type": kind, "queue": queue, "body": body} for kind, queue, body in found]
-        connection.execute(_INSERT, {"now": now, "rows": codec.encode(rows)})
+        connection.exec_driver_sql(LOCK)
+        connection.exec_driver_sql(INSERT, inserted(now, found))
+
+
+def inserted(now: datetime, found: Sequence[New]) -> Mapping[str, Any]:
+    """Parameters of INSERT, which is sent after LOCK."""
+    rows = [{"type": kind, "queue": queue, "body": body} for kind, queue, body in found]
+    return {"now": now, "rows": codec.encode(rows)}
 
 
 def after(connection: Connection, id: int, limit: int) -> list[Event]:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, text
 
+from queue_manager.store.pipeline import in_words_of_driver
 from queue_manager.store.records import StaleEpoch
 
 CONTROLLER = "controller"
@@ -28,10 +29,12 @@ _RENEW = text("""
     WHERE name = :name AND holder = :holder AND epoch = :epoch""")
 _RELEASE = text("UPDATE leases SET holder = '' WHERE name = :name AND holder = :holder AND epoch = :epoch")
 _CURRENT = text("SELECT name, holder, epoch, expires_at FROM leases WHERE name = :name")
-_FENCE = text(
+FENCE = in_words_of_driver(
     "SELECT epoch, set_config('enable_seqscan', 'off', true) FROM leases "
     "WHERE name = :name AND holder <> '' FOR KEY SHARE"
 )
+FENCED = {"name": CONTROLLER}
+"""Its parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,10 @@ def fence(connection: Connection, epoch: int) -> None:
     Until then tables are looked into by their indexes too: plans of prepared statements made while a table was small
     would go on reading all of it when it has grown, until its statistics are taken.
     """
-    found = connection.execute(_FENCE, {"name": CONTROLLER}).scalar()
+    heed(connection.exec_driver_sql(FENCE, FENCED).scalar(), epoch)
+
+
+def heed(found: int | None, epoch: int) -> None:
+    """The same by the epoch that FENCE has found."""
     if found != epoch:
         raise StaleEpoch(f"epoch {epoch} does not lead any more (now: {found if found is not None else 'nobody'})")

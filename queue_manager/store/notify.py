@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
+
+from queue_manager.store.pipeline import in_words_of_driver
 
 CHANGED = "queue_manager_changed"
 """Workloads, admissions, explanations or nodes changed."""
@@ -13,9 +15,9 @@ CONFIGURATION = "queue_manager_configuration"
 INSTRUCTIONS = "queue_manager_instructions"
 """Somebody asks something of a workload."""
 
-_NOTIFY = text("SELECT pg_notify(:channel, '')")
+NOTIFY = in_words_of_driver("SELECT pg_notify(:channel, '')")
 
 
 def notify(connection: Connection, channel: str) -> None:
     """Sends a hint when the transaction commits."""
-    connection.execute(_NOTIFY, {"channel": channel})
+    connection.exec_driver_sql(NOTIFY, {"channel": channel})

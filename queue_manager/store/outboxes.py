@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, text
 
 from queue_manager.store import leases
+from queue_manager.store.pipeline import first_of, in_words_of_driver, pipeline
 from queue_manager.store.records import Action, FailedTry, OutboxEntry
 
 _PENDING = text(
     "SELECT id, workload_uid, action, payload, tries, last_error, created_at, not_before FROM outbox ORDER BY id"
 )
-_DONE = text("DELETE FROM outbox WHERE id = ANY(:ids)")
+_DONE = in_words_of_driver("DELETE FROM outbox WHERE id = ANY(:ids)")
 _FAILED = text(
     """
     UPDATE outbox SET tries = outbox.tries + failed.tries, last_error = failed.error, not_before = failed.not_before
@@ -48,8 +49,10 @@ def pending(connection: Connection) -> list[OutboxEntry]:
 
 def done(connection: Connection, epoch: int, ids: Sequence[int]) -> None:
     """Deletes entries; unknown ids are ignored."""
-    leases.fence(connection, epoch)
-    connection.execute(_DONE, {"ids": list(ids)})
+    with pipeline(connection) as send:
+        found = send(leases.FENCE, leases.FENCED)
+        send(_DONE, {"ids": list(ids)})
+    leases.heed(first_of(found), epoch)
 
 
 def failed(connection: Connection, epoch: int, tries: Sequence[FailedTry]) -> None:

@@ -163,7 +163,12 @@ class WorkloadRow:
     @property
     def explained(self) -> bool:
         """Whether an explanation is kept for it: it waits, or runs and waits for more pods."""
-        return self.state in (State.WAITING, State.HELD) or (self.state is State.RUNNING and bool(self.reason))
+        return is_explained(self.state, self.reason)
+
+
+def is_explained(state: str, reason: str) -> bool:
+    """Whether an explanation is kept for a row of this state and reason."""
+    return state in (State.WAITING, State.HELD) or (state == State.RUNNING and bool(reason))
 
 
 class Action(StrEnum):

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import make_url, text
 
 from queue_manager.store import database
-from queue_manager.store.database import DatabaseError, conninfo, normalise, open_database
+from queue_manager.store.database import DatabaseError, conninfo, make_engine, normalise, open_database
 from queue_manager.store.embedded import EmbeddedPostgres
 
 
@@ -113,3 +113,17 @@ def test_options_of_the_url_are_kept(database_url: str) -> None:
     with open_database(url.render_as_string()) as opened, opened.engine.connect() as connection:
         shown = connection.execute(text("SELECT current_setting('work_mem'), current_setting('timezone')")).one()
     assert tuple(shown) == ("7MB", "UTC")
+
+
+def test_connections_that_the_server_has_ended_are_made_anew_before_their_use(database_url: str) -> None:
+    engine, other = make_engine(database_url), make_engine(database_url)
+    ask = text("SELECT pg_backend_pid()")
+    with engine.connect() as one, engine.connect() as two:
+        former = [one.execute(ask).scalar_one(), two.execute(ask).scalar_one()]
+    with other.connect() as connection:
+        end = text("SELECT pg_terminate_backend(pid, 20000) FROM unnest(CAST(:pids AS integer[])) AS pid")
+        assert connection.execute(end, {"pids": former}).scalars().all() == [True, True]
+    with engine.connect() as one, engine.connect() as two:
+        assert not {one.execute(ask).scalar_one(), two.execute(ask).scalar_one()} & set(former)
+    engine.dispose()
+    other.dispose()

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest import mock
 
 import psycopg
 import pytest
 from sqlalchemy import event
 
+from queue_manager.store import pipeline
 from queue_manager.store.configurations import Chosen
 from queue_manager.store.database import conninfo, make_engine
 from queue_manager.store.embedded import EmbeddedPostgres
@@ -95,9 +97,15 @@ def plans(store: Store, call: Callable[[Store], object], how: str = "") -> list[
     def note(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
         sent.append((statement, parameters))
 
+    def note_sent(driver: psycopg.Connection[Any], statement: str, values: Any) -> psycopg.Cursor[Any]:
+        sent.append((statement, values))
+        return send(driver, statement, values)
+
+    send = pipeline.send_to
     event.listen(store.engine, "before_cursor_execute", note)
     try:
-        call(store)
+        with mock.patch.object(pipeline, "send_to", note_sent):
+            call(store)
     finally:
         event.remove(store.engine, "before_cursor_execute", note)
     with store.engine.connect() as connection:
