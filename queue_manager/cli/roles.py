@@ -170,6 +170,7 @@ class ConfigurationWatch:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.compiled: Compiled | None = None
+        self._catalogue: Catalogue | None = None
         self._reading = asyncio.Lock()
         self._begun = 0
 
@@ -207,6 +208,7 @@ class ConfigurationWatch:
                 return
         revision, objects = await asyncio.to_thread(self._store.load_configuration)
         self.compiled = await asyncio.to_thread(compile_objects, objects, revision)
+        self._catalogue = catalogue_of(self.compiled)
 
     def kueue_labels(self) -> str:
         """`Settings.kueueLabels`; Kueue's are left alone while the configuration can't be read."""
@@ -223,8 +225,9 @@ class ConfigurationWatch:
         return self.compiled is not known
 
     def catalogue(self) -> Catalogue | None:
-        """Names that exist, for admission decisions; None while the configuration can't be read."""
-        return catalogue_of(self.compiled) if self.compiled is not None else None
+        """Names that exist, for admission decisions; None while the configuration can't be read. Asked several times in
+        each of them, so it is made once for each revision."""
+        return self._catalogue
 
 
 async def run_webhook_role(

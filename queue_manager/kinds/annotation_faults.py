@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from queue_manager.cluster.port import Object
 from queue_manager.kinds.annotations import (
+    BALANCED,
     CHECKPOINTED_AT,
     DISRUPTION_MODE,
     ELASTIC,
@@ -94,14 +95,20 @@ def _labels(metadata: View) -> list[Finding]:
     return findings
 
 
+_PLAIN = frozenset(KNOWN) - frozenset(PARSERS) - {BALANCED}
+"""Annotations of which nothing can be wrong but that they are no strings: all that most jobs have of ours."""
+
+
 def _annotations(metadata: View, obj: Object, *, template: bool) -> list[Finding]:
     annotations = metadata["annotations"].mapping()
+    ours = [key for key, value in annotations.items() if key.startswith(PREFIX) and not _is_plain(key, value)]
+    if not ours:
+        return []
     findings = []
-    for key in annotations:
-        if key.startswith(PREFIX):
-            finding = _annotation(annotation(metadata, key), key, obj, template=template)
-            if finding is not None:
-                findings.append(finding)
+    for key in ours:
+        finding = _annotation(annotation(metadata, key), key, obj, template=template)
+        if finding is not None:
+            findings.append(finding)
     if not findings:
         try:
             slice_layers(metadata)
@@ -115,6 +122,10 @@ def _annotations(metadata: View, obj: Object, *, template: bool) -> list[Finding
             Finding(annotation(metadata, wishes[0]).path, f"can't stand beside {written_as(annotations, wishes[1])}")
         )
     return findings
+
+
+def _is_plain(key: str, value: object) -> bool:
+    return key in _PLAIN and isinstance(value, str)
 
 
 def _annotation(field: View, key: str, obj: Object, *, template: bool) -> Finding | None:

@@ -7,7 +7,7 @@ from queue_manager.cluster.port import Object
 from queue_manager.kinds import kueue_keys
 from queue_manager.kinds.kind import Kind, Lookup, Unresolvable
 from queue_manager.webhook.mutation import mutate_job
-from queue_manager.webhook.owners import WithRead
+from queue_manager.webhook.owners import OfRequest
 from queue_manager.webhook.review import Request, Verdict
 from queue_manager.webhook.rules import Rules
 from queue_manager.webhook.scope import Kinds, is_child, queue_of
@@ -60,7 +60,7 @@ class Decider:
         return obj, self._kinds.get((request.kind.group, request.kind.kind))
 
     def _lookup_for(self, request: Request) -> Lookup:
-        return WithRead(self._lookup, request.read) if request.read else self._lookup
+        return OfRequest(self._lookup, request.read, names_kueue=request.names_kueue)
 
     def _skipped(self, request: Request, obj: Object, lookup: Lookup) -> bool:
         """Whether the object is not managed, or its owner is."""

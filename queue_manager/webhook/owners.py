@@ -32,10 +32,6 @@ class _Beside:
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
 
-    @property
-    def kueue_keys(self) -> bool:
-        return self._lookup.kueue_keys
-
     def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
         return self._lookup.get(resource, namespace, name)
 
@@ -56,18 +52,26 @@ class Unwatched(_Beside):
         super().__init__(lookup)
         self._resources = resources
 
+    @property
+    def kueue_keys(self) -> bool:
+        return self._lookup.kueue_keys
+
     def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
         if resource in self._resources:
             raise NotRead((resource, namespace, name))
         return super().get(resource, namespace, name)
 
 
-class WithRead(_Beside):
-    """Knows what was read for one request."""
+class OfRequest(_Beside):
+    """What the decision on one request sees: `read` was read for it, and whether Kueue's keys count is asked once.
 
-    def __init__(self, lookup: Lookup, read: Mapping[Key, Object | None]) -> None:
+    Where none is named anywhere they don't count, so that nothing has to be read as if it were written with ours.
+    """
+
+    def __init__(self, lookup: Lookup, read: Mapping[Key, Object | None], *, names_kueue: bool) -> None:
         super().__init__(lookup)
         self._read = read
+        self.kueue_keys = (names_kueue or bool(read)) and lookup.kueue_keys
 
     def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
         key = (resource, namespace, name)

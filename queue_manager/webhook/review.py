@@ -9,8 +9,11 @@ from typing import Any
 import msgspec
 
 from queue_manager.cluster.port import Object
+from queue_manager.kinds import kueue_keys
 
 API_VERSION = "admission.k8s.io/v1"
+
+KUEUE = kueue_keys.KUEUE.rstrip("/").encode()
 
 
 class GroupKind(msgspec.Struct, frozen=True):
@@ -33,7 +36,8 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
 
     `managed_namespace` says that the namespace carries the `managed` label; the route of the request tells it: the API
     server has evaluated the selector on the namespace of this very moment, a cache of ours may lag behind it. `read`
-    holds other objects that were read for it (`webhook.owners`).
+    holds other objects that were read for it (`webhook.owners`). `names_kueue` is False where no key of Kueue's can
+    stand anywhere in the objects.
     """
 
     uid: str
@@ -46,6 +50,7 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
     old_object: dict[str, Any] | None = None
     managed_namespace: bool = False
     read: dict[Any, Any] = {}
+    names_kueue: bool = True
 
 
 class Review(msgspec.Struct, frozen=True, rename="camel"):
@@ -72,7 +77,7 @@ class Verdict:
 _DECODER = msgspec.json.Decoder(Review)
 
 
-def decode(body: bytes) -> Request:
+def decode(body: bytes, *, managed_namespace: bool = False) -> Request:
     """The request of a posted review.
 
     Raises: ValueError when the body is no AdmissionReview of version v1.
@@ -83,7 +88,13 @@ def decode(body: bytes) -> Request:
         raise ValueError(f"not an AdmissionReview: {error}") from None
     if review.api_version != API_VERSION or review.kind != "AdmissionReview":
         raise ValueError(f"{API_VERSION} AdmissionReview is expected, this is {review.api_version} {review.kind}")
-    return review.request
+    return msgspec.structs.replace(
+        review.request,
+        managed_namespace=managed_namespace,
+        # A backslash may hide a letter of it.
+        names_kueue=KUEUE in body or b"\\u" in body,
+        read={},
+    )
 
 
 def encode(uid: str, verdict: Verdict) -> bytes:

@@ -100,11 +100,9 @@ class Application:
         if body is None:
             return _text(413, f"more than {BODY_LIMIT} bytes")
         try:
-            request = review.decode(body)
+            request = review.decode(body, managed_namespace=managed)
         except ValueError as error:
             return _text(400, str(error))
-        if managed:
-            request = msgspec.structs.replace(request, managed_namespace=True)
         try:
             verdict = await self._decided(request, decide)
             if verdict.refused and await self._refresh():
@@ -180,6 +178,7 @@ class WebhookServer:
             access_log=False,
             lifespan="off",
             ws="none",
+            proxy_headers=False,
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=10,

@@ -16,6 +16,9 @@ class Tls:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.set_alpn_protocols(["http/1.1"])
+        # API servers keep no tickets: each new connection is a full handshake, whatever we send.
+        self.context.num_tickets = 0
+        self.context.options |= ssl.OP_NO_TICKET
         self._loaded: tuple[bytes, bytes] | None = None
 
     @property

@@ -2,11 +2,13 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from queue_manager.cluster.clock import SystemClock
-from queue_manager.cluster.port import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
+from queue_manager.cluster.port import JOB_SETS, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
 from queue_manager.kinds import kueue_keys
+from queue_manager.webhook import review
 from queue_manager.webhook.certificate_stores import FolderStore
 from queue_manager.webhook.registration import NAME, Selection, Url
 from queue_manager.webhook.run import Options, run_webhook
@@ -142,3 +144,27 @@ async def test_registration_follows_what_is_read(tmp_path):
     finally:
         task.cancel()
         await asyncio.wait([task])
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        ("kueue.x-k8s.io/queue-name", True),
+        (r"kueue.x-k8s.io\/queue-name", True),
+        (r"kueue\u002ex-k8s.io/queue-name", True),
+        ("queue-manager.io/queue", False),
+    ],
+)
+def test_a_review_that_names_kueue_nowhere_is_known_by_its_bytes(written, named):
+    obj = '{"metadata": {"labels": {"' + written + '": "team"}}}'
+    body = (
+        '{"apiVersion": "admission.k8s.io/v1", "request": {"uid": "1", "kind": {"kind": "Job"}, "object": ' + obj + "}}"
+    )
+    assert review.decode(body.encode()).names_kueue is named
+
+
+def test_an_owner_that_was_read_may_be_kueues_where_the_request_names_it_nowhere():
+    parent = job("set", kind="JobSet", labels=QUEUE, uid="1")
+    child = create(job("set-0", labels={"queue-manager.io/queue": "team"}, owner=owner_of(parent)))
+    asked = msgspec.structs.replace(child, names_kueue=False, read={(JOB_SETS, "ml", "set"): parent})
+    assert reading().mutate(asked).patch == []
