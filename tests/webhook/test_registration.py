@@ -64,6 +64,21 @@ def test_paths():
     assert base64.b64decode(service["caBundle"]) == b"CA"
 
 
+def test_mutating_and_validating_calls_have_connections_of_their_own():
+    bundles = {
+        base64.b64decode(entry["clientConfig"]["caBundle"])
+        for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)
+        for entry in entries(resource, Url("https://127.0.0.1:9443")).values()
+    }
+    assert bundles == {b"CA", b"CA\n"}
+
+
+def test_no_bundle_is_said_before_there_is_one():
+    for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        for entry in configurations(TARGET, b"", SELECTION)[resource]["webhooks"]:
+            assert "caBundle" not in entry["clientConfig"]
+
+
 async def test_registers_once_and_repairs():
     cluster = FakeCluster()
     assert await register(cluster.port, TARGET, b"CA", SELECTION)
