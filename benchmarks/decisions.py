@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from queue_manager.config.compiled import compile_objects
 from queue_manager.controller.garbage import settle_garbage
 from queue_manager.controller.transitions import Facts, admit, finish
 from queue_manager.engine.configuration import CellQuota, Configuration, Flavor, FlavorQuotas, Queue, ResourceGroup
+from queue_manager.engine.copies import replace
 from queue_manager.engine.engine import Engine
 from queue_manager.engine.workload import PodGroup, PodSet
 from queue_manager.kinds.kind import Finished, Outcome

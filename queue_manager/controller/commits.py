@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 import structlog
 from sqlalchemy.exc import DataError, IntegrityError
@@ -17,6 +16,7 @@ from queue_manager.controller.memory import Memory
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.reasons import Reasons
 from queue_manager.controller.reconciler import Reconciler
+from queue_manager.engine.copies import replace
 from queue_manager.store.records import Action, Change, Committed
 from queue_manager.store.store import Store
 

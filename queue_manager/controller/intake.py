@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from urllib.parse import unquote
@@ -12,6 +12,7 @@ from queue_manager.cluster.clock import parse_rfc3339
 from queue_manager.cluster.port import NAMESPACES, PRIORITY_CLASSES, Object
 from queue_manager.config.compiled import Compiled
 from queue_manager.controller.pod_priority import PodPriority, with_priorities
+from queue_manager.engine.copies import replace
 from queue_manager.engine.workload import DisruptionMode, PodGroup
 from queue_manager.kinds import kueue_keys
 from queue_manager.kinds.annotations import disruption_mode, max_run_time

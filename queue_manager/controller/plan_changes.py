@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 from queue_manager.controller.explanations import explanation_of
 from queue_manager.controller.picture import Picture
 from queue_manager.controller.resizing import is_elastic, resize, resize_waits
 from queue_manager.controller.transitions import Facts, admit, evict
+from queue_manager.engine.copies import replace
 from queue_manager.engine.decision import Eviction, Plan, Reason, Waiting
 from queue_manager.engine.resize import owner_uid
 from queue_manager.store.records import Change, State, WorkloadRow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -45,6 +44,7 @@ from queue_manager.controller.transitions import (
     stop_trouble,
     sync,
 )
+from queue_manager.engine.copies import replace
 from queue_manager.engine.resize import running_pods
 from queue_manager.engine.workload import by_name
 from queue_manager.kinds.kind import Done, Kind, Unresolvable

@@ -7,10 +7,11 @@ earlier, so a crash at any point is repaired by deciding again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from queue_manager.engine.configuration import Cell
+from queue_manager.engine.copies import replace
 from queue_manager.engine.decision import EVICTION_WORDS, Admission, Eviction
 from queue_manager.engine.workload import PodGroup
 from queue_manager.kinds.kind import Finished, Outcome
@@ -232,7 +233,9 @@ def release(row: WorkloadRow) -> Change:
 
 
 def unreclaimed(groups: tuple[PodGroup, ...]) -> tuple[PodGroup, ...]:
-    """Pod groups as if no pod had finished."""
+    """Pod groups as if no pod had finished; the same ones where none has."""
+    if not any(p.reclaimed for g in groups for p in g.pod_sets):
+        return groups
     return tuple(replace(g, pod_sets=tuple(replace(p, reclaimed=0) for p in g.pod_sets)) for g in groups)
 
 

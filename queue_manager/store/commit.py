@@ -7,13 +7,13 @@ first is sent together, and what is written then is sent together: a commit is a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
+from queue_manager.engine.copies import replace
 from queue_manager.store import codec, configurations, events, history, instructions, leases
 from queue_manager.store import commit_statements as sql
 from queue_manager.store.notify import CHANGED, NOTIFY

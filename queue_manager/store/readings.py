@@ -4,10 +4,11 @@ plan reads rows again by it."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from queue_manager.config.compiled import Compiled, PriorityClass, Settings
 from queue_manager.engine.configuration import Topology
+from queue_manager.engine.copies import replace
 from queue_manager.engine.selectors import meets_all
 from queue_manager.store.records import State, WorkloadRow
 
