@@ -141,7 +141,7 @@ class _Side:
 
     def _commit(self, what: str, changes: list[Change], now: datetime) -> Committed:
         began = time.perf_counter()
-        committed = self.store.commit(self.epoch, None, now, changes)
+        committed = self.store.commit(self.epoch, None, now, changes, self.rows)
         if committed.lost:
             raise RuntimeError(f"{len(committed.lost)} changes were lost, with one writer")
         for change in changes:

@@ -61,7 +61,8 @@ class Commits:
         if not self._events():
             changes = [_without_events(change) for change in changes]
         revision = self._picture.compiled.configuration.revision if planned else None
-        committed = await self._in_thread(self._store.commit, self._epoch, revision, self._clock.now(), changes)
+        now, known = self._clock.now(), self._picture.rows
+        committed = await self._in_thread(self._store.commit, self._epoch, revision, now, changes, known)
         if any(change.ledger is not None or change.request_changed for change in changes):
             self._reasons.something_happened()
         if committed.lost:

@@ -7,6 +7,7 @@ first is sent together, and what is written then is sent together: a commit is a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -29,6 +30,9 @@ from queue_manager.store.records import (
     is_explained,
 )
 
+Known = Mapping[str, WorkloadRow]
+"""Rows by uid."""
+
 
 class InsertRace(Exception):
     """A new workload appeared between our look and our insert: the transaction has to be done again."""
@@ -49,12 +53,34 @@ class _Stored(NamedTuple):
     after_drain: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """Rows as they are before the commit: `stored` by the database, `known` in the memory of who commits, of any
+    version."""
+
+    stored: Mapping[str, _Stored]
+    known: Known
+
+    def of(self, row: WorkloadRow) -> WorkloadRow | None:
+        """The whole row, if it is known as it is stored."""
+        known = self.known.get(row.uid)
+        return known if known is not None and known.version == row.version > 0 else None
+
+
 _SHOWN = attrgetter("state", "reason", "queue", "priority", "attempt", "after_drain")
 """What an event is made for when it changes; the words of a message change with every quota."""
 
 
+_ASKED = attrgetter(*sql.ASKED)
+
+
 def commit(
-    connection: Connection, epoch: int, revision: int | None, now: datetime, changes: Sequence[Change]
+    connection: Connection,
+    epoch: int,
+    revision: int | None,
+    now: datetime,
+    changes: Sequence[Change],
+    known: Known,
 ) -> Committed:
     """Writes the changes whose rows are as they were read; see `Store.commit`."""
     _refuse_nonsense(changes)
@@ -63,7 +89,7 @@ def commit(
     # Who moves a row into the history has its lock, so what is not found alive is found there after that.
     past = history.lock_versions(connection, sorted(uids - before.keys()))
     won = _winners(changes, {**past, **{uid: row.version for uid, row in before.items()}})
-    outbox = _write(connection, now, won, before, past) if won else ()
+    outbox = _write(connection, now, won, _Before(before, known), past) if won else ()
     winners = {change.row.uid: change.row.version + 1 for change in won}
     lost = frozenset(change.row.uid for change in changes if change.row.uid not in winners)
     return Committed(versions=winners, lost=lost, outbox=outbox)
@@ -77,7 +103,7 @@ def _fence_and_lock(connection: Connection, epoch: int, revision: int | None, ui
         if revision is not None:
             send(configurations.SHARE, {})
             newest = send(configurations.NEWEST, {})
-        locked = send(sql.LOCK, {"uids": sorted(uids)}) if uids else None
+        locked = send(sql.LOCK, {"uids": codec.text_array(sorted(uids))}) if uids else None
     leases.heed(first_of(leads), epoch)
     if revision is not None and newest is not None:
         configurations.heed(first_of(newest), revision)
@@ -88,7 +114,7 @@ def _write(
     connection: Connection,
     now: datetime,
     won: Sequence[Change],
-    before: Mapping[str, _Stored],
+    before: _Before,
     past: Mapping[str, int],
 ) -> tuple[OutboxEntry, ...]:
     history.bring_back(connection, [change.row.uid for change in won if change.row.uid in past])
@@ -98,12 +124,12 @@ def _write(
             instructions.refuse(connection, change.row, id_, why, now)
     _insert_workloads(connection, now, won)
     entries = [entry for change in won for entry in change.outbox]
-    told = _events(won, before)
+    told = _events(won, before.stored)
     with pipeline(connection) as send:
-        _write_workloads(send, now, won)
+        _write_workloads(send, now, won, before)
         _write_admissions(send, now, won, before)
-        _write_ledger(send, now, won, before)
-        _write_explanations(send, now, won, before)
+        _write_ledger(send, now, won, before.stored)
+        _write_explanations(send, now, won, before.stored)
         numbered = send(sql.INSERT_OUTBOX, {"rows": codec.encode(_outbox_json(entries)), "now": now}) if entries else ()
         send(NOTIFY, {"channel": CHANGED})
         if told:  # last: others wait from here on
@@ -179,11 +205,22 @@ def _insert_workloads(connection: Connection, now: datetime, won: Sequence[Chang
         raise InsertRace
 
 
-def _write_workloads(send: Send, now: datetime, won: Sequence[Change]) -> None:
-    """All but the rows of those that are new."""
-    old = [_workload_json(change, now) for change in won if change.row.version > 0]
-    if old:
-        send(sql.UPDATE, {"rows": codec.encode(old)})
+def _write_workloads(send: Send, now: datetime, won: Sequence[Change], before: _Before) -> None:
+    """All but the rows of those that are new. Of a row that is asked to be what it was, only what became of it."""
+    steps, whole = [], []
+    for change in won:
+        row = change.row
+        if row.version == 0:
+            continue
+        old = before.of(row)
+        if old is not None and not change.request_changed and _ASKED(old) == _ASKED(row):
+            steps.append(_step_json(row, now))
+        else:
+            whole.append(_workload_json(change, now))
+    if steps:
+        send(sql.STEP, {"rows": codec.encode(steps)})
+    if whole:
+        send(sql.UPDATE, {"rows": codec.encode(whole)})
     groups: list[Mapping[str, Any]] = []
     pod_sets: list[Mapping[str, Any]] = []
     for change in won:
@@ -193,7 +230,7 @@ def _write_workloads(send: Send, now: datetime, won: Sequence[Change]) -> None:
             pod_sets += set_rows
     rewritten = [change.row.uid for change in won if change.request_changed and change.row.version > 0]
     if rewritten:
-        send(sql.DELETE_GROUPS, {"uids": rewritten})
+        send(sql.DELETE_GROUPS, {"uids": codec.text_array(rewritten)})
     if groups:
         send(sql.INSERT_GROUPS, {"rows": codec.encode(groups)})
     if pod_sets:
@@ -204,23 +241,10 @@ def _writes_request(change: Change) -> bool:
     return change.request_changed or change.row.version == 0
 
 
-def _workload_json(change: Change, now: datetime) -> Mapping[str, Any]:
-    row = change.row
+def _step_json(row: WorkloadRow, now: datetime) -> dict[str, Any]:
     return {
         "uid": row.uid,
-        "kind": row.kind,
-        "namespace": row.namespace,
-        "name": row.name,
-        "created_at": row.created_at,
         "state": row.state,
-        "local_queue": row.local_queue,
-        "queue": row.queue,
-        "priority": row.priority,
-        "priority_class": row.priority_class,
-        "may_preempt": row.may_preempt,
-        "preemptible": row.preemptible,
-        "user": row.user,
-        "groups": row.groups,
         "after_drain": row.after_drain,
         "reason": row.reason,
         "message": row.message,
@@ -228,27 +252,44 @@ def _workload_json(change: Change, now: datetime) -> Mapping[str, Any]:
         "not_before": row.not_before,
         "requeues": row.requeues,
         "requeued_at": row.requeued_at,
-        "max_run_time": row.max_run_time,
         "past_run_time": row.past_run_time,
         "checks": row.checks,
         "relabels": row.relabels,
         "emptied_at": row.emptied_at,
         "finished_at": row.finished_at or (now if row.state in ENDED else None),
-        "topology": row.topology,
-        "inputs": row.inputs,
-        "requested": codec.peak_requests(row.pod_groups) if _writes_request(change) else None,
         "open_attempt": _open_attempt(row),
     }
 
 
-def _write_admissions(send: Send, now: datetime, won: Sequence[Change], before: Mapping[str, _Stored]) -> None:
-    """Ends those that are open and not the one that the row has, and writes that."""
-    over = [change.row.uid for change in won if _leaves_admission(change.row, before.get(change.row.uid))]
+def _workload_json(change: Change, now: datetime) -> Mapping[str, Any]:
+    row = change.row
+    found = _step_json(row, now)
+    found.update(zip(sql.ASKED, _ASKED(row), strict=True))
+    found["requested"] = codec.peak_requests(row.pod_groups) if _writes_request(change) else None
+    return found
+
+
+def _write_admissions(send: Send, now: datetime, won: Sequence[Change], before: _Before) -> None:
+    """Ends those that are open and not the one that the row has, and writes that, as far as it has changed."""
+    over, courses, whole = [], [], []
+    for change in won:
+        row, admission, stored = change.row, change.row.admission, before.stored.get(change.row.uid)
+        if _leaves_admission(row, stored):
+            over.append(row.uid)
+        if admission is None:
+            continue
+        old = before.of(row)
+        known = old.admission if old is not None else None
+        if known is None or known.attempt != admission.attempt or known.admission is not admission.admission:
+            whole.append(_admission_json(row.uid, admission))
+        elif known != admission:
+            courses.append(_course_json(row.uid, admission))
     if over:
-        send(sql.END_ADMISSIONS, {"uids": over, "now": now})
-    rows = [_admission_json(change.row.uid, change.row.admission) for change in won if change.row.admission is not None]
-    if rows:
-        send(sql.UPSERT_ADMISSIONS, {"rows": codec.encode(rows)})
+        send(sql.END_ADMISSIONS, {"uids": codec.text_array(over), "now": now})
+    if courses:
+        send(sql.CONTINUE_ADMISSIONS, {"rows": codec.encode(courses)})
+    if whole:
+        send(sql.UPSERT_ADMISSIONS, {"rows": codec.encode(whole)})
 
 
 def _leaves_admission(row: WorkloadRow, old: _Stored | None) -> bool:
@@ -258,12 +299,10 @@ def _leaves_admission(row: WorkloadRow, old: _Stored | None) -> bool:
     return row.admission is None or row.admission.attempt != old.open_attempt
 
 
-def _admission_json(uid: str, admission: AdmissionRow) -> Mapping[str, Any]:
+def _course_json(uid: str, admission: AdmissionRow) -> dict[str, Any]:
     return {
         "workload_uid": uid,
         "attempt": admission.attempt,
-        "queue": admission.admission.queue,
-        "admission": codec.admission_to_json(admission.admission),
         "admitted_at": admission.admitted_at,
         "checked_at": admission.checked_at,
         "started_at": admission.started_at,
@@ -279,12 +318,17 @@ def _admission_json(uid: str, admission: AdmissionRow) -> Mapping[str, Any]:
     }
 
 
+def _admission_json(uid: str, admission: AdmissionRow) -> Mapping[str, Any]:
+    asked = {"queue": admission.admission.queue, "admission": codec.admission_to_json(admission.admission)}
+    return {**_course_json(uid, admission), **asked}
+
+
 def _write_ledger(send: Send, now: datetime, won: Sequence[Change], before: Mapping[str, _Stored]) -> None:
     _reclassify(send, now, won, before)
     uids = [change.row.uid for change in won if change.ledger is not None]
     rows = [row for change in won for row in _ledger_json(change)]
     if uids:
-        values = {"uids": uids, "rows": codec.encode(rows), "now": now}
+        values = {"uids": codec.text_array(uids), "rows": codec.encode(rows), "now": now}
         send(sql.END_INTERVALS, values)
         if rows:
             send(sql.BEGIN_INTERVALS, values)
@@ -301,7 +345,7 @@ def _reclassify(send: Send, now: datetime, won: Sequence[Change], before: Mappin
     }
     if moved:
         rows = [{"uid": uid, "priority_class": name} for uid, name in moved.items()]
-        send(sql.RECLASSIFY, {"uids": list(moved), "rows": codec.encode(rows), "now": now})
+        send(sql.RECLASSIFY, {"uids": codec.text_array(moved), "rows": codec.encode(rows), "now": now})
 
 
 def _ledger_json(change: Change) -> list[Mapping[str, Any]]:
@@ -337,7 +381,7 @@ def _write_explanations(send: Send, now: datetime, won: Sequence[Change], before
         if change.explanation is None and not change.row.explained and _was_explained(before.get(change.row.uid))
     ]
     if gone:
-        send(sql.DELETE_EXPLANATIONS, {"uids": gone})
+        send(sql.DELETE_EXPLANATIONS, {"uids": codec.text_array(gone)})
 
 
 def _was_explained(old: _Stored | None) -> bool:

@@ -10,41 +10,44 @@ from __future__ import annotations
 from queue_manager.store.pipeline import in_words_of_driver
 from queue_manager.store.rowset import Rowset
 
-_WORKLOAD = Rowset(
-    {
-        "uid": "text",
-        "kind": "text",
-        "namespace": "text",
-        "name": "text",
-        "created_at": "timestamptz",
-        "state": "text",
-        "local_queue": "text",
-        "queue": "text",
-        "priority": "bigint",
-        "priority_class": "text",
-        "may_preempt": "boolean",
-        "preemptible": "boolean",
-        "user": "text",
-        "groups": "text[]",
-        "after_drain": "text",
-        "reason": "text",
-        "message": "text",
-        "attempt": "integer",
-        "not_before": "timestamptz",
-        "requeues": "integer",
-        "requeued_at": "timestamptz",
-        "max_run_time": "bigint",
-        "past_run_time": "bigint",
-        "checks": "jsonb",
-        "relabels": "jsonb",
-        "emptied_at": "timestamptz",
-        "finished_at": "timestamptz",
-        "topology": "jsonb",
-        "inputs": "jsonb",
-        "requested": "jsonb",
-        "open_attempt": "integer",
-    }
-)
+_LIFE = {
+    "uid": "text",
+    "state": "text",
+    "after_drain": "text",
+    "reason": "text",
+    "message": "text",
+    "attempt": "integer",
+    "not_before": "timestamptz",
+    "requeues": "integer",
+    "requeued_at": "timestamptz",
+    "past_run_time": "bigint",
+    "checks": "jsonb",
+    "relabels": "jsonb",
+    "emptied_at": "timestamptz",
+    "finished_at": "timestamptz",
+    "open_attempt": "integer",
+}
+_ASKED = {
+    "kind": "text",
+    "namespace": "text",
+    "name": "text",
+    "created_at": "timestamptz",
+    "local_queue": "text",
+    "queue": "text",
+    "priority": "bigint",
+    "priority_class": "text",
+    "may_preempt": "boolean",
+    "preemptible": "boolean",
+    "user": "text",
+    "groups": "text[]",
+    "max_run_time": "bigint",
+    "topology": "jsonb",
+    "inputs": "jsonb",
+    "requested": "jsonb",
+}
+_STEP, _WORKLOAD = Rowset(_LIFE), Rowset({**_LIFE, **_ASKED})
+ASKED = tuple(name for name in _ASKED if name != "requested")
+"""What a row is asked to be, other than its pods; the rest of it is what becomes of it."""
 _POD_GROUP = Rowset(
     {
         "workload_uid": "text",
@@ -91,6 +94,7 @@ _ADMISSION = Rowset(
         "by": "text",
     }
 )
+_COURSE = Rowset({name: kind for name, kind in _ADMISSION.columns.items() if name not in ("queue", "admission")})
 _LEDGER = Rowset(
     {
         "workload_uid": "text",
@@ -121,6 +125,10 @@ UPDATE = in_words_of_driver(
     f"requested = COALESCE(r.requested, w.requested), version = w.version + 1 FROM {_WORKLOAD.source} "
     "WHERE w.uid = r.uid"
 )
+STEP = in_words_of_driver(
+    f"UPDATE workloads w SET {_STEP.assignments(without=('uid',))}, version = w.version + 1 FROM {_STEP.source} "
+    "WHERE w.uid = r.uid"
+)
 DELETE_GROUPS = in_words_of_driver(
     "DELETE FROM pod_groups WHERE workload_uid = ANY(:uids)"
 )  # and their pod sets, by cascade
@@ -138,6 +146,10 @@ UPSERT_ADMISSIONS = in_words_of_driver(
     f"INSERT INTO admissions AS a ({_ADMISSION.names()}) SELECT {_ADMISSION.names('r.')} FROM {_ADMISSION.source} "
     f"ON CONFLICT (workload_uid, attempt) DO UPDATE SET {_ADMISSION.assignments('excluded.', without=_KEY)} "
     f"WHERE ({_ADMISSION.names('a.', without=_KEY)}) IS DISTINCT FROM ({_ADMISSION.names('excluded.', without=_KEY)})"
+)
+CONTINUE_ADMISSIONS = in_words_of_driver(
+    f"UPDATE admissions a SET {_COURSE.assignments(without=_KEY)} FROM {_COURSE.source} "
+    "WHERE a.workload_uid = r.workload_uid AND a.attempt = r.attempt"
 )
 _FIXED = ("namespace", "kind")
 """What a workload never changes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection, Engine
@@ -94,19 +95,27 @@ class Store:
 
     # --- decisions ------------------------------------------------------------------------------------------------
 
-    def commit(self, epoch: int, revision: int | None, now: datetime, changes: Sequence[Change]) -> Committed:
+    def commit(
+        self,
+        epoch: int,
+        revision: int | None,
+        now: datetime,
+        changes: Sequence[Change],
+        known: Mapping[str, WorkloadRow] = MappingProxyType({}),
+    ) -> Committed:
         """Writes decisions in one transaction and hints to listeners; what has moved since it was read is left out.
 
         StaleEpoch when `epoch` does not lead. StaleConfiguration when `revision` is given and not the newest; no newer
         one can come before this commit is done. A change is lost, whole, when the stored version of its row or of one
         of its `reads` differs, or when a row it reads has a change here that is lost. ValueError for changes that
         contradict themselves (a charged state without an admission). A row that ends without `finished_at` gets `now`.
-        An admission with `ended_at` set is stored as ended.
+        An admission with `ended_at` set is stored as ended. `known` are rows by uid as they were read or committed:
+        what of a change is the same there, in a row of the same version, is not written again.
         """
         for attempt in range(_TRIES):
             try:
                 with self.engine.begin() as connection:
-                    return commit.commit(connection, epoch, revision, now, changes)
+                    return commit.commit(connection, epoch, revision, now, changes, known)
             except commit.InsertRace:
                 if attempt == _TRIES - 1:
                     raise

@@ -157,3 +157,57 @@ def test_a_row_reads_back_with_every_field_as_it_was_written(store: Store, known
         row = replace(ROW, version=stored.version)
     store.commit(epoch, None, NOW, [Change(row=row, ledger=reserved(), request_changed=True)])
     assert store.load_workloads() == [replace(ROW, version=row.version + 1)]
+
+
+FIRST = workload(namespace="lab", created_at=NOW - SECOND, local_queue="own", queue="vision", user="eve")
+RUNS = AdmissionRow(attempt=3, admission=ADMISSION_ROW.admission, admitted_at=NOW)
+ADMITTED = replace(FIRST, state=State.RUNNING, attempt=3, admission=RUNS)
+ROW_FIELDS = {field.name for field in fields(WorkloadRow)} - {
+    *("uid", "version", "state", "attempt", "admission", "pod_groups")
+}
+ADMISSION_FIELDS = {field.name for field in fields(AdmissionRow)} - {"attempt", "ended_at"}
+OTHERS = {"admission": replace(RUNS.admission, queue="another", resize_asked=9), "admitted_at": NOW - 9 * SECOND}
+
+
+def assert_written(store: Store, epoch: int, name: str, old: WorkloadRow, new: WorkloadRow) -> None:
+    """`new` is stored once it is committed by somebody who knows `old`."""
+    (known,) = add(store, epoch, replace(old, uid=name))
+    changed = replace(new, uid=name, version=known.version)
+    assert changed != known
+    store.commit(epoch, None, NOW, [Change(row=changed)], {name: known})
+    assert store.get_workloads([name]) == [replace(changed, version=known.version + 1)]
+
+
+def test_each_field_of_a_known_row_is_written_when_it_changes(store: Store) -> None:
+    epoch = lead(store)
+    for name in sorted(ROW_FIELDS):
+        assert_written(store, epoch, name, FIRST, replace(FIRST, **{name: getattr(ROW, name)}))
+
+
+def test_each_field_of_a_known_admission_is_written_when_it_changes(store: Store) -> None:
+    epoch = lead(store)
+    for name in sorted(ADMISSION_FIELDS):
+        value = OTHERS.get(name) or getattr(ADMISSION_ROW, name)
+        # An admission names its workload, by which it is read back.
+        old = replace(ADMITTED, admission=replace(RUNS, admission=replace(RUNS.admission, uid=name)))
+        if name == "admission":
+            value = replace(value, uid=name)
+        assert old.admission is not None
+        assert_written(store, epoch, name, old, replace(old, admission=replace(old.admission, **{name: value})))
+
+
+def test_a_known_row_of_another_version_is_not_gone_by(store: Store) -> None:
+    epoch = lead(store)
+    (old,) = add(store, epoch, FIRST)
+    (moved,) = add(store, epoch, replace(old, user="ada"))
+    known = replace(moved, version=old.version, user="eve")
+    store.commit(epoch, None, NOW, [Change(row=replace(known, version=moved.version))], {old.uid: known})
+    assert [row.user for row in store.load_workloads()] == ["eve"]
+
+
+def test_the_admission_before_ends_when_a_known_row_has_another_one(store: Store) -> None:
+    epoch = lead(store)
+    again = replace(ADMITTED, attempt=4, admission=replace(RUNS, attempt=4))
+    (known,) = add(store, epoch, ADMITTED)
+    store.commit(epoch, None, NOW, [Change(row=replace(again, version=known.version))], {known.uid: known})
+    assert [admission.ended_at for admission in store.admissions(FIRST.uid)] == [NOW, None]
