@@ -6,10 +6,14 @@ events in the life of each, cost more than all decisions together, here and in t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from queue_manager.cluster.port import ApiError, Cluster, Object, Resource
 from queue_manager.kinds.kind import Lookup
+
+PATIENCE = 5.0
+"""Seconds that reading an owner may take; API servers wait ten for the whole answer."""
 
 Key = tuple[Resource, str, str]
 """Collection, namespace, name."""
@@ -79,11 +83,12 @@ class OfRequest(_Beside):
 
 
 def reader(cluster: Cluster) -> Read:
-    """Reads from the API server. Raises ApiError when it can't."""
+    """Reads from the API server. Raises ApiError when it can't, TimeoutError when that takes too long."""
 
     async def read(key: Key) -> Object | None:
         try:
-            return await cluster.get(*key)
+            async with asyncio.timeout(PATIENCE):
+                return await cluster.get(*key)
         except ApiError as error:
             if error.not_found:
                 return None
