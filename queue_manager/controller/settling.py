@@ -9,7 +9,7 @@ from queue_manager.controller.executor import Executors
 from queue_manager.controller.in_thread import InThread
 from queue_manager.store.store import Store
 
-SETTLE = 0.1
+SETTLE = 0.5
 """Seconds in which actions that are done are gathered before they are taken out of the outbox."""
 
 

@@ -284,6 +284,7 @@ admissions = Table(
     UniqueConstraint("workload_uid", "attempt", "open", name="admissions_open_key"),
     CheckConstraint("attempt > 0", name="attempt"),
     Index("admissions_one_open_idx", "workload_uid", unique=True, postgresql_where=text("ended_at IS NULL")),
+    postgresql_with={"fillfactor": 50},  # its start is noted soon after, and no index is concerned
     comment="Every admission of a workload; at most one is open, and a charged workload has it",
 )
 

@@ -27,6 +27,7 @@ from queue_manager.engine.workload import (
     TopologyMode,
     TopologyRequest,
 )
+from queue_manager.store.commit import commit
 from queue_manager.store.leases import CONTROLLER
 from queue_manager.store.records import (
     Action,
@@ -428,3 +429,19 @@ def test_no_configuration_slips_in_while_a_commit_is_under_way(store: Store) -> 
 def _apply(store: Store, name: str) -> int:
     flavor = ConfigObject("Flavor", name, {"nodeLabels": {}})
     return store.apply_configuration([flavor], author="ada", reason="", now=NOW, source="test").number
+
+
+def test_a_start_is_noted_beside_its_admission_and_in_no_index(store: Store) -> None:
+    epoch = lead(store)
+    rows = [admitted(row) for row in add(store, epoch, *(workload(f"uid-{number:03}") for number in range(100)))]
+    versions = store.commit(epoch, None, NOW, [Change(row=row, ledger=reserved()) for row in rows]).versions
+    known = {row.uid: replace(row, version=versions[row.uid]) for row in rows}
+    starts = [
+        Change(row=replace(row, state=State.RUNNING, admission=replace(row.admission, started_at=NOW)))
+        for row in known.values()
+        if row.admission is not None
+    ]
+    with store.engine.begin() as connection:
+        commit(connection, epoch, None, NOW, starts, known)
+        beside = connection.execute(text("SELECT pg_stat_get_xact_tuples_hot_updated('admissions'::regclass)"))
+        assert beside.scalar() == len(starts) == 100

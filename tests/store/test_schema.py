@@ -30,6 +30,8 @@ _CATALOG = {
     f"AND conrelid::regclass::text NOT IN {_PARTITIONS}",
     "indexes": "SELECT indexname, indexdef FROM pg_indexes "
     f"WHERE schemaname = 'public' AND tablename <> 'alembic_version' AND tablename NOT IN {_PARTITIONS}",
+    "storage": "SELECT relname, reloptions FROM pg_class WHERE relnamespace = 'public'::regnamespace "
+    "AND relkind IN ('r', 'p') AND reloptions IS NOT NULL",
     "comments": "SELECT relname, obj_description(oid) FROM pg_class WHERE relnamespace = 'public'::regnamespace "
     "AND relkind IN ('r', 'p') AND relname <> 'alembic_version' AND NOT relispartition",
 }
