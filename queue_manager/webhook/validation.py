@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from queue_manager.cluster.port import Object
 from queue_manager.config.names import check_name
@@ -138,17 +138,18 @@ def _levels(obj: Object, catalogue: Catalogue, findings: Findings) -> None:
                 add(f"{where}[{written_as(given, key)}]", f"{level!r} is no level of any topology; {hint}")
 
 
-def _all_annotations(value: object, path: str = "") -> Iterator[tuple[str, dict[str, str]]]:
+def _all_annotations(value: dict[str, Any] | list[Any], path: str = "") -> Iterator[tuple[str, dict[str, str]]]:
     """Path and content of the annotations of the object and of all templates inside it."""
     if isinstance(value, dict):
         metadata = value.get("metadata")
         if isinstance(metadata, dict) and isinstance(metadata.get("annotations"), dict):
             yield f"{path}metadata.annotations", metadata["annotations"]
         for key, child in value.items():
-            if key not in ("metadata", "status"):
+            if isinstance(child, (dict, list)) and key not in ("metadata", "status"):
                 yield from _all_annotations(child, f"{path}{key}.")
-    elif isinstance(value, list):
-        for index, child in enumerate(value):
+        return
+    for index, child in enumerate(value):
+        if isinstance(child, (dict, list)):
             yield from _all_annotations(child, f"{path.removesuffix('.')}[{index}].")
 
 
