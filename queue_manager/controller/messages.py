@@ -38,7 +38,7 @@ SOON = 0.1
 """Seconds until what somebody has to know is written: a start goes first."""
 LASTING = 5.0
 """Seconds after which a reason to wait, or a state on the way to another one, is lasting, and written."""
-LASTING_AT_A_TIME = 5
+LASTING_AT_A_TIME = 2
 """So many of these are written each `SOON`, and one while jobs are being started or stopped, which goes first:
 thousands of jobs that come at once are no reason for as many writes."""
 
