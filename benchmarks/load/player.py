@@ -81,6 +81,8 @@ class _Live:
     task: asyncio.Task[None] | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     suspended: bool = True
+    stop_untold: bool = False
+    """It was unsuspended, and its status does not say yet that it is suspended again."""
 
 
 class Player:
@@ -195,6 +197,7 @@ class Player:
                 record.runs[-1].until = at
             else:
                 record.runs.append(Running(at))
+                live.stop_untold = True
             live.changed.set()
         if live.task is None:
             live.task = asyncio.get_running_loop().create_task(self._control(live))
@@ -210,17 +213,15 @@ class Player:
         """Marks the Job started whenever it is unsuspended, and finished after its run time without a stop."""
         if self._floor:
             await self._write("PATCH", live.path, {"spec": {"suspend": False}})
-        started = False
         while not live.record.finished:
             live.changed.clear()
             if live.suspended:
-                if started:
+                if live.stop_untold:
+                    live.stop_untold = False
                     await self._write("PATCH", f"{live.path}/status", {"status": _stopped()})
-                    started = False
             else:
                 ends = live.record.runs[-1].since + live.each.runs / 1000
                 if await self._write("PATCH", f"{live.path}/status", {"status": _started(live.shape.pods)}, (422,)):
-                    started = True
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(ends - time.perf_counter()):
                             await live.changed.wait()
