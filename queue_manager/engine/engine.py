@@ -104,6 +104,7 @@ class Engine:
         elif record.phase is Phase.WAITING:
             self._leave(record)
             record.workload = workload
+            state.reordered(record)
             state.enqueue(record)
             state.turns.forget([record.uid])
         else:
@@ -111,6 +112,7 @@ class Engine:
             saved = workload.checkpointed_at != record.workload.checkpointed_at
             self._leave(record)
             record.workload = workload
+            state.reordered(record)
             state.enqueue(record)
             state.count(record)
             state.starving.follow(record)

@@ -46,3 +46,5 @@ def regrown(state: State, record: Record, admission: Admission, planned: Planned
     """Replaces the admission of a running workload."""
     state.log.assign(record, "admission", admission)
     state.log.assign(record, "planned", planned)
+    state.log.call(state.reordered, record)
+    state.reordered(record)

@@ -7,9 +7,12 @@ nobody a running pod; such candidates come first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from heapq import merge
+from itertools import chain
+from typing import Generic, TypeVar
 
 from queue_manager.engine.configuration import Cell, PreemptionPolicy, Queue
 from queue_manager.engine.decision import EvictionReason
@@ -17,9 +20,11 @@ from queue_manager.engine.flavors import Mode
 from queue_manager.engine.guard import Guard
 from queue_manager.engine.nomination import Victim
 from queue_manager.engine.protection import saved_at, spared_until
-from queue_manager.engine.records import Record
+from queue_manager.engine.records import Record, User
 from queue_manager.engine.state import State
 from queue_manager.engine.tree import FUTURE, TreeNode
+
+T = TypeVar("T")
 
 
 class Variant(Enum):
@@ -50,6 +55,32 @@ class Candidate:
     node: TreeNode
     variant: Variant
     meeting: TreeNode | None
+
+
+Source = Iterator[tuple[Record, TreeNode, TreeNode | None]]
+"""Workloads with their queue and the cohort above both sides."""
+
+
+class Lazily(Generic[T]):
+    """What an iterator gives, worked out as far as it is asked for, and once."""
+
+    def __init__(self, source: Iterator[T]) -> None:
+        self._source = source
+        self._seen: list[T] = []
+
+    def __iter__(self) -> Iterator[T]:
+        at = 0
+        while True:
+            if at == len(self._seen):
+                one = next(self._source, None)
+                if one is None:
+                    return
+                self._seen.append(one)
+            yield self._seen[at]
+            at += 1
+
+    def __bool__(self) -> bool:
+        return any(True for _ in self)
 
 
 class PreemptionSearch:
@@ -86,16 +117,17 @@ class PreemptionSearch:
     def may_go(self) -> list[Record]:
         """Everybody who may be evicted, in no particular order."""
         hierarchical, by_priority = self._from_cohort()
-        return [candidate.record for candidate in (*hierarchical, *by_priority, *self._from_queue())]
+        return [candidate.record for candidate in (*hierarchical, *by_priority, *self._of_queue())]
 
     def find(self) -> list[Victim]:
         """The victims; empty if no set of candidates makes enough room."""
         hierarchical, by_priority = self._from_cohort()
-        same_queue = self._from_queue()
-        if not (hierarchical or by_priority or same_queue):
+        same_queue = self._of_queue()
+        sequence: Iterable[Candidate] = Lazily(chain(hierarchical, by_priority, same_queue))
+        if not sequence:
             return []
-        sequence = [*self._sorted(hierarchical), *self._sorted(by_priority), *self._sorted(same_queue)]
-        sequence.sort(key=lambda candidate: candidate.record.hold is None)
+        if self._state.holders:
+            sequence = sorted(sequence, key=lambda candidate: candidate.record.hold is None)
         for borrow in self._attempts(bool(hierarchical), bool(by_priority)):
             victims = self._attempt(sequence, borrow)
             if victims:
@@ -114,27 +146,68 @@ class PreemptionSearch:
             if self._may_go(policy, record)
         ]
 
-    def _from_cohort(self) -> tuple[list[Candidate], list[Candidate]]:
-        """Candidates of other queues: those reclaimed because the quota belongs here, and those by priority only."""
-        hierarchical: list[Candidate] = []
-        by_priority: list[Candidate] = []
+    def _of_queue(self) -> Lazily[Candidate]:
+        """As `_from_queue`, in the order in which they go."""
+        policy = self._queue.preemption.within_queue
+        nodes = [] if policy is PreemptionPolicy.NEVER else [self._node]
+        return Lazily(
+            Candidate(record, node, Variant.WITHIN_QUEUE, None) for record, node, _ in self._merged(nodes, None, policy)
+        )
+
+    def _from_cohort(self) -> tuple[Lazily[Candidate], Lazily[Candidate]]:
+        """Candidates of other queues, in the order in which they go: those reclaimed because the quota belongs here,
+        and those by priority only."""
+        hierarchical: list[Source] = []
+        by_priority: list[Source] = []
         policy = self._queue.preemption.reclaim_within_cohort
-        if policy is PreemptionPolicy.NEVER or self._node.parent is None:
-            return hierarchical, by_priority
-        advantage, remaining = self._fits_quota(self._node, self._charge)
-        below: TreeNode = self._node
-        in_vain = self._only_while_borrowing()
-        for cohort in self._node.ancestors():
-            found = hierarchical if advantage else by_priority
-            # Those by priority only go for nobody who borrows: where he has to, they are not even looked for.
-            for node in () if in_vain and not advantage else self._borrowers(cohort, below):
-                for record in self._users(node):
-                    if self._may_go(policy, record):
-                        found.append(Candidate(record, node, self._variant(record, advantage), cohort))
-            fits, remaining = self._fits_quota(cohort, remaining)
-            advantage = advantage or fits
-            below = cohort
-        return hierarchical, by_priority
+        if policy is not PreemptionPolicy.NEVER and self._node.parent is not None:
+            advantage, remaining = self._fits_quota(self._node, self._charge)
+            below: TreeNode = self._node
+            in_vain = self._only_while_borrowing()
+            for cohort in self._node.ancestors():
+                # Those by priority only go for nobody who borrows: where he has to, they are not even looked for.
+                if advantage or not in_vain:
+                    nodes = list(self._borrowers(cohort, below))
+                    (hierarchical if advantage else by_priority).append(self._merged(nodes, cohort, policy))
+                fits, remaining = self._fits_quota(cohort, remaining)
+                advantage = advantage or fits
+                below = cohort
+        return self._candidates_of(hierarchical, True), self._candidates_of(by_priority, False)
+
+    def _candidates_of(self, sources: list[Source], advantage: bool) -> Lazily[Candidate]:
+        found = sources[0] if len(sources) == 1 else merge(*sources, key=lambda each: self._place(each[0]))
+        return Lazily(
+            Candidate(record, node, self._variant(record, advantage), cohort) for record, node, cohort in found
+        )
+
+    def _merged(self, nodes: list[TreeNode], meeting: TreeNode | None, policy: PreemptionPolicy) -> Source:
+        """Who may go of these queues, in the order in which they go; looked at as far as somebody asks."""
+        lists = [users for node in nodes if (users := self._in_order(node))]
+        for _, _, _, record in lists[0] if len(lists) == 1 else merge(*lists):
+            if self._is_open(record) and self._may_go(policy, record):
+                standing = record.standing[FUTURE]
+                assert standing is not None
+                yield record, self._state.tree.queues[standing.queue], meeting
+
+    def _is_open(self, record: Record) -> bool:
+        """Whether this very search may ask for the workload."""
+        if record is self._record or record.uid == self._record.workload.resizes:
+            return False
+        standing = record.standing[FUTURE]
+        return self.only is None or (standing is not None and not self.only.isdisjoint(standing.places))
+
+    def _in_order(self, node: TreeNode) -> list[User]:
+        """Workloads of a queue that may go at all and use a contested cell. Known until what stands in the queue
+        changes; checkpoints that lie ahead change the order with time."""
+        queue = self._state.queue(node.name)
+        known = queue.users.get(self._contested)
+        if known is not None:
+            return known
+        users = list(self._users(node, anybody=True))
+        found = sorted((*self._place(record), record) for record in users)
+        if all(record.workload.checkpointed_at <= self._state.now for record in users):
+            queue.users[self._contested] = found
+        return found
 
     def _fits_quota(self, node: TreeNode, charge: Mapping[Cell, int]) -> tuple[bool, dict[Cell, int]]:
         """Whether the node's own subtree quota holds the charge, and what of it remains for the nodes above."""
@@ -155,16 +228,14 @@ class PreemptionSearch:
             else:
                 levels.append(iter(child.children))
 
-    def _users(self, node: TreeNode) -> Iterator[Record]:
-        """Workloads of a queue that may go at all and use a contested cell."""
+    def _users(self, node: TreeNode, *, anybody: bool = False) -> Iterator[Record]:
+        """Workloads of a queue that may go at all and use a contested cell; `anybody`, whoever searches."""
         contested = self._contested
         for record in self._state.queue(node.name).standing.values():
             standing = record.standing[FUTURE]
-            if standing is None or record is self._record or not record.workload.preemptible:
+            if standing is None or not record.workload.preemptible:
                 continue
-            if record.uid == self._record.workload.resizes:
-                continue
-            if self.only is not None and self.only.isdisjoint(standing.places):
+            if not (anybody or self._is_open(record)):
                 continue
             for cell in contested:
                 if standing.charge.get(cell, 0) > 0:
@@ -205,15 +276,13 @@ class PreemptionSearch:
             return Variant.WITHOUT_BORROWING
         return Variant.WHILE_BORROWING
 
-    def _sorted(self, candidates: list[Candidate]) -> list[Candidate]:
+    def _place(self, record: Record) -> tuple[int, int, str]:
         """Lower priority first, then whoever loses least work (without checkpoints: the one admitted last), then
         uid."""
+        return record.workload.priority, -saved_at(self._state, record), record.uid
 
-        def order(candidate: Candidate) -> tuple[int, int, str]:
-            record = candidate.record
-            return record.workload.priority, -saved_at(self._state, record), record.uid
-
-        return sorted(candidates, key=order)
+    def _sorted(self, candidates: list[Candidate]) -> list[Candidate]:
+        return sorted(candidates, key=lambda candidate: self._place(candidate.record))
 
     # ---- attempts
 
@@ -233,7 +302,7 @@ class PreemptionSearch:
         usage = self._node.usage[FUTURE]
         return all(usage.get(cell, 0) < self._node.nominal(cell) for cell in self._contested)
 
-    def _attempt(self, sequence: list[Candidate], borrow: bool) -> list[Victim]:
+    def _attempt(self, sequence: Iterable[Candidate], borrow: bool) -> list[Victim]:
         """Takes candidates away until the workload fits, then puts back those that need not go."""
         mark = self._state.log.mark()
         removed: list[Candidate] = []

@@ -103,11 +103,16 @@ class Record:
         return 0 if self.admission is None else self.admission.admitted
 
 
+User = tuple[int, int, str, Record]
+"""A workload that may be evicted, after its place in the order of those."""
+
+
 @dataclass(eq=False, slots=True)
 class QueueState:
     """A queue that is configured or that some workload names.
 
-    `standing` are the workloads that take part in FUTURE, `outside` those that wait but are not in the order. In a
+    `standing` are the workloads that take part in FUTURE, `users` those of them that may be evicted for some cells, in
+    order (`preemption.py`), `outside` those that wait but are not in the order. In a
     StrictFIFO queue `blocked` is the head that failed, `front` the head last reported. `sticky` is the uid that goes
     first (no holds). `tally` and `seats` are there where the queue has limits.
     """
@@ -117,6 +122,7 @@ class QueueState:
     queue: Queue | None = None
     node: TreeNode | None = None
     standing: dict[str, Record] = field(default_factory=dict)
+    users: dict[frozenset[Cell], list[User]] = field(default_factory=dict)
     outside: dict[str, Record] = field(default_factory=dict)
     blocked: Parked | None = None
     front: str = ""

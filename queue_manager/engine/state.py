@@ -86,10 +86,20 @@ class State:
         record.standing[view] = standing
         if view == FUTURE:
             if old is not None:
-                self.queues[old.queue].standing.pop(record.uid, None)
+                queue = self.queues[old.queue]
+                queue.standing.pop(record.uid, None)
+                queue.users.clear()
             if standing is not None:
-                self.queue(standing.queue).standing[record.uid] = record
+                queue = self.queue(standing.queue)
+                queue.standing[record.uid] = record
+                queue.users.clear()
         self.count(record)
+
+    def reordered(self, record: Record) -> None:
+        """What a workload asks for or was given is another: so may be its place among those that may be evicted."""
+        standing = record.standing[FUTURE]
+        if standing is not None:
+            self.queues[standing.queue].users.clear()
 
     def count(self, record: Record) -> None:
         """Brings the limits' count of a workload in line with what it is charged."""
