@@ -49,9 +49,9 @@ from queue_manager.store.times import to_microseconds
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-BATCH, MOST_BATCH = 0.005, 0.05
-"""Seconds in which events are gathered into one decision: as long as the last one took, within these bounds. Where
-there is much to do, fewer commits have more in them."""
+BATCH, MOST_BATCH, SHARE = 0.005, 0.15, 2
+"""Seconds in which events are gathered into one decision, within these bounds: `SHARE` times as long as the last one
+took. Where there is much to do, fewer passes and commits have more in them, and starts are sent in between."""
 
 
 def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -285,7 +285,7 @@ class Term:
             finally:
                 waiter.cancel()
                 timer.cancel()
-        await self._clock.sleep(min(MOST_BATCH, max(BATCH, self.counters.last_seconds)))
+        await self._clock.sleep(min(MOST_BATCH, max(BATCH, SHARE * self.counters.last_seconds)))
 
     def _until_something_is_due(self) -> float:
         """Seconds until a workload's backoff ends, or something is to be looked at again; a minute at most."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from queue_manager.engine.configuration import PreemptionPolicy
 from queue_manager.engine.decisions import Decisions
 from queue_manager.engine.pending import Group, Parked
+from queue_manager.engine.preemption import PreemptionSearch
 from queue_manager.engine.records import QueueState, Record
 from queue_manager.engine.shelves import Chances
 from queue_manager.engine.state import State
@@ -60,18 +62,32 @@ class Heads:
         return woken
 
     def _hopeless(self, queue: QueueState, parked: Parked) -> bool:
-        """Whether something that a group needs still fits in no flavor, so that trying it again is no use.
+        """Whether something that a group needs still fits in no flavor, and nobody could be evicted for it, so that
+        trying it again is no use.
 
-        Only for queues that never preempt: others need the search to know. Not for Kueue's semantics, where every
-        parked workload is tried again and stands in others' way while it is.
+        Not under fair sharing, nor where a workload that can't start has room kept for it in its round: there it takes
+        the search to know. Not for Kueue's semantics, where every parked workload is tried again and stands in others'
+        way while it is.
         """
         if parked.limited:
             nomination = parked.nomination
             return queue.limit_hit(nomination.record.workload, nomination.assignment.charge) is not None
-        if not self._holds or parked.ahead or queue.may_preempt or queue.node is None:
+        if not self._holds or parked.ahead or queue.node is None or queue.queue is None:
             return False
         prepared = parked.nomination.assignment.prepared
-        return prepared.unusable or Chances(queue.node).lack_of(prepared) is not None
+        if not queue.may_preempt:
+            return prepared.unusable or Chances(queue.node).lack_of(prepared) is not None
+        keeps_room = queue.queue.preemption.reclaim_within_cohort is not PreemptionPolicy.ANY
+        if keeps_room or self._state.configuration.fair_sharing is not None:
+            return False
+        lack = Chances(queue.node).lack_of(prepared)
+        record = parked.nomination.record
+        if lack is None:
+            return False
+        return not any(
+            PreemptionSearch(self._state, record, {cell: amount}, frozenset((cell,))).finds_somebody()
+            for cell, amount in lack
+        )
 
     # ---- heads
 

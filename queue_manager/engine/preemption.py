@@ -159,20 +159,40 @@ class PreemptionSearch:
         and those by priority only."""
         hierarchical: list[Source] = []
         by_priority: list[Source] = []
-        policy = self._queue.preemption.reclaim_within_cohort
-        if policy is not PreemptionPolicy.NEVER and self._node.parent is not None:
-            advantage, remaining = self._fits_quota(self._node, self._charge)
-            below: TreeNode = self._node
-            in_vain = self._only_while_borrowing()
-            for cohort in self._node.ancestors():
-                # Those by priority only go for nobody who borrows: where he has to, they are not even looked for.
-                if advantage or not in_vain:
-                    nodes = list(self._borrowers(cohort, below))
-                    (hierarchical if advantage else by_priority).append(self._merged(nodes, cohort, policy))
-                fits, remaining = self._fits_quota(cohort, remaining)
-                advantage = advantage or fits
-                below = cohort
+        for nodes, cohort, advantage in self._borrowing():
+            found = hierarchical if advantage else by_priority
+            found.append(self._merged(nodes, cohort, self._queue.preemption.reclaim_within_cohort))
         return self._candidates_of(hierarchical, True), self._candidates_of(by_priority, False)
+
+    def _borrowing(self) -> Iterator[tuple[list[TreeNode], TreeNode, bool]]:
+        """By cohort, from below: the queues over their quota, and whether the quota belongs here."""
+        if self._queue.preemption.reclaim_within_cohort is PreemptionPolicy.NEVER or self._node.parent is None:
+            return
+        advantage, remaining = self._fits_quota(self._node, self._charge)
+        below: TreeNode = self._node
+        in_vain = self._only_while_borrowing()
+        for cohort in self._node.ancestors():
+            # Those by priority only go for nobody who borrows: where he has to, they are not even looked for.
+            if advantage or not in_vain:
+                yield list(self._borrowers(cohort, below)), cohort, advantage
+            fits, remaining = self._fits_quota(cohort, remaining)
+            advantage = advantage or fits
+            below = cohort
+
+    def finds_somebody(self) -> bool:
+        """Whether policy lets anybody go at all, protected or not."""
+        preemption = self._queue.preemption
+        if preemption.within_queue is not PreemptionPolicy.NEVER and self._allowed(preemption.within_queue, self._node):
+            return True
+        reclaim = preemption.reclaim_within_cohort
+        return any(self._allowed(reclaim, node) for nodes, _, _ in self._borrowing() for node in nodes)
+
+    def _allowed(self, policy: PreemptionPolicy, node: TreeNode) -> bool:
+        """Whether policy lets anybody of a queue go: the first to go has the lowest priority of all."""
+        users = self._in_order(node)
+        if policy is PreemptionPolicy.LOWER_PRIORITY:
+            users = users[:1]
+        return any(self._allows(policy, record) for _, _, _, record in users)
 
     def _candidates_of(self, sources: list[Source], advantage: bool) -> Lazily[Candidate]:
         found = sources[0] if len(sources) == 1 else merge(*sources, key=lambda each: self._place(each[0]))

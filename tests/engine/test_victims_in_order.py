@@ -31,7 +31,7 @@ def full_queue(*running: Workload) -> Engine:
     queue = Queue(
         "team",
         resource_groups=(ResourceGroup(("cpu",), (quotas,)),),
-        preemption=Preemption(within_queue=PreemptionPolicy.LOWER_PRIORITY),
+        preemption=Preemption(PreemptionPolicy.LOWER_PRIORITY, PreemptionPolicy.ANY),
     )
     engine.configure(Configuration(flavors={"cpus": Flavor("cpus")}, queues={"team": queue}))
     for each in running:
@@ -65,3 +65,22 @@ def test_who_has_gone_is_not_evicted_again() -> None:
     assert [eviction.uid for eviction in engine.plan(3).evictions] == ["a"]
     engine.upsert_workload(workload("urgent too", 100))
     assert [eviction.uid for eviction in engine.plan(4).evictions] == ["b"]
+
+
+def end(engine: Engine, uid: str) -> None:
+    """A workload finishes."""
+    engine.evict(uid)
+    engine.release(uid)
+    engine.remove_workload(uid)
+
+
+def test_who_could_evict_nobody_is_tried_again_once_there_is_somebody() -> None:
+    engine = full_queue(workload("h1", 100), workload("h2", 100))
+    engine.remove_workload("looked")
+    engine.upsert_workload(workload("wide", 50, cpus=2))
+    engine.plan(3)
+    engine.upsert_workload(workload("low", 1))
+    end(engine, "h1")
+    assert [admission.uid for admission in engine.plan(4).admissions] == ["low"]
+    end(engine, "h2")
+    assert [eviction.uid for eviction in engine.plan(5).evictions] == ["low"]
