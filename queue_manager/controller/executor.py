@@ -140,15 +140,19 @@ class Executors:
             while True:
                 pending.again = False
                 ids = set(pending.outbox)
+                finished, pause = False, None
                 try:
                     async with self._slots:
                         finished = await self._sync(uid)
                     backoff.reset()
                 except ApiError as error:
-                    until = self._clock.now() + timedelta(seconds=(pause := backoff.next(error.retry_after)))
+                    pause = backoff.next(error.retry_after)
+                    until = self._clock.now() + timedelta(seconds=pause)
                     self.failed.extend(FailedTry(id_, str(error), until) for id_ in sorted(ids))
                     log.warning("write failed, tried again", workload=uid, error=str(error), pause=round(pause, 1))
                     self.on_progress()
+                if pause is not None:
+                    # Not where the error is handled: meanwhile it would keep alive all that the try had in hand.
                     await self._clock.sleep(pause)
                     continue
                 if finished:

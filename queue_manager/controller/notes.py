@@ -87,6 +87,7 @@ class Notes:
         backoff = Backoff(self._random, first=0.5, greatest=60.0)
         await self._clock.sleep(NOTE_DELAY)
         while True:
+            pause = 0.0
             try:
                 async with self._slots:
                     row = self._brain.row(entry.uid)
@@ -103,7 +104,8 @@ class Notes:
                     if entry.action is Action.RELABEL:
                         await self._tell_not_relabelled(entry, error)
                     break
-                await self._clock.sleep(backoff.next(error.retry_after))
+                pause = backoff.next(error.retry_after)
+            await self._clock.sleep(pause)
         if entry.action is Action.RELABEL:
             self._relabels -= Counter((entry.uid,))  # without what comes to zero
         self._settled({entry.id})
