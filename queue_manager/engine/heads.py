@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from queue_manager.engine.configuration import PreemptionPolicy
 from queue_manager.engine.decisions import Decisions
+from queue_manager.engine.flavors import Mode
 from queue_manager.engine.pending import Group, Parked
 from queue_manager.engine.preemption import PreemptionSearch
+from queue_manager.engine.prepared import Prepared
 from queue_manager.engine.records import QueueState, Record
 from queue_manager.engine.shelves import Chances
 from queue_manager.engine.state import State
@@ -72,16 +76,20 @@ class Heads:
         if parked.limited:
             nomination = parked.nomination
             return queue.limit_hit(nomination.record.workload, nomination.assignment.charge) is not None
-        if not self._holds or parked.ahead or queue.node is None or queue.queue is None:
+        if not self._holds or parked.ahead:
             return False
-        prepared = parked.nomination.assignment.prepared
+        return self._is_vain(queue, parked.nomination.record, parked.nomination.assignment.prepared)
+
+    def _is_vain(self, queue: QueueState, record: Record, prepared: Prepared) -> bool:
+        """Whether a workload lacks quota, and surely finds nobody to evict for it."""
+        if queue.node is None or queue.queue is None:
+            return False
         if not queue.may_preempt:
             return prepared.unusable or Chances(queue.node).lack_of(prepared) is not None
         keeps_room = queue.queue.preemption.reclaim_within_cohort is not PreemptionPolicy.ANY
         if keeps_room or self._state.configuration.fair_sharing is not None:
             return False
         lack = Chances(queue.node).lack_of(prepared)
-        record = parked.nomination.record
         if lack is None:
             return False
         return not any(
@@ -145,6 +153,8 @@ class Heads:
         while (group := queue.pending.best(opened)) is not None:
             evicts = queue.may_preempt and self._state.records[group.first].workload.may_preempt
             if evicts:
+                if self._fails_again(queue, group):
+                    continue
                 lack = None
             elif (known := group.before) is not None and not known.is_open(node):
                 lack = known.lack
@@ -157,3 +167,14 @@ class Heads:
             assert group.shelf is not None
             self._decisions.tell_group(group, group.shelf.kind)
         return None
+
+    def _fails_again(self, queue: QueueState, group: Group) -> bool:
+        """Whether a group that found neither quota nor anybody to evict surely finds none again; it is parked then, for
+        the same reason."""
+        failed, record = group.failed, self._state.records[group.first]
+        if failed is None or failed.ahead or failed.limited or failed.topology:
+            return False
+        if failed.nomination.mode > Mode.NO_CANDIDATES or not self._is_vain(queue, record, group.prepared):
+            return False
+        self._decisions.park(replace(failed.nomination, record=record, retry_at=0))
+        return True

@@ -53,8 +53,8 @@ class Parked:
 class Group:
     """Waiting workloads of one shape, oldest first; `told` is the kind of reason last reported for all of them.
 
-    `user` is whose they are where limits go by user, else "". `shelf` is where it stands, `before` where it stood last.
-    `known` are assignments found for it before.
+    `user` is whose they are where limits go by user, else "". `shelf` is where it stands, `before` where it stood last;
+    `failed` is why it was parked last. `known` are assignments found for it before.
     """
 
     shape: Shape
@@ -65,6 +65,7 @@ class Group:
     parked: Parked | None = None
     shelf: Shelf | None = None
     before: Shelf | None = None
+    failed: Parked | None = None
     told: tuple[object, ...] | None = None
     known: Known = field(default_factory=dict)
 
@@ -139,6 +140,7 @@ class Pending:
 
     def park(self, group: Group, parked: Parked) -> None:
         """Stops trying a group, revocable."""
+        self._log.assign(group, "failed", parked)
         self._move(group, parked, None)
 
     def unpark(self, group: Group) -> None:

@@ -161,10 +161,10 @@ class PreemptionSearch:
         by_priority: list[Source] = []
         for nodes, cohort, advantage in self._borrowing():
             found = hierarchical if advantage else by_priority
-            found.append(self._merged(nodes, cohort, self._queue.preemption.reclaim_within_cohort))
+            found.append(self._merged(list(nodes), cohort, self._queue.preemption.reclaim_within_cohort))
         return self._candidates_of(hierarchical, True), self._candidates_of(by_priority, False)
 
-    def _borrowing(self) -> Iterator[tuple[list[TreeNode], TreeNode, bool]]:
+    def _borrowing(self) -> Iterator[tuple[Iterator[TreeNode], TreeNode, bool]]:
         """By cohort, from below: the queues over their quota, and whether the quota belongs here."""
         if self._queue.preemption.reclaim_within_cohort is PreemptionPolicy.NEVER or self._node.parent is None:
             return
@@ -174,7 +174,7 @@ class PreemptionSearch:
         for cohort in self._node.ancestors():
             # Those by priority only go for nobody who borrows: where he has to, they are not even looked for.
             if advantage or not in_vain:
-                yield list(self._borrowers(cohort, below)), cohort, advantage
+                yield self._borrowers(cohort, below), cohort, advantage
             fits, remaining = self._fits_quota(cohort, remaining)
             advantage = advantage or fits
             below = cohort
