@@ -31,6 +31,9 @@ from queue_manager.cluster.port import (
 WATCH_SECONDS = 300
 """How long a watch lasts when the query doesn't say (`timeoutSeconds`)."""
 
+CONNECTIONS = 72
+"""For requests other than watches: the writes that a controller makes at once, and a few for lists and events."""
+
 QUIET_MARGIN = 30.0
 """A watch that is silent this much longer than it may last is taken for dead."""
 
@@ -57,7 +60,7 @@ class ApiServer:
         *,
         clock: Clock | None = None,
         random: Random | None = None,
-        connections: int = 32,
+        connections: int = CONNECTIONS,
         timeout: float = 30.0,
         tries_when_throttled: int = 3,
         user_agent: str = "queue-manager",
