@@ -62,20 +62,18 @@ class FairPreemptionSearch(PreemptionSearch):
 
     def _candidates(self) -> list[Candidate]:
         """Of this queue and of all borrowers in the tree; in the order in which they go within a queue."""
-        found = self._from_queue()
+        found = list(self._of_queue())
         policy = self._queue.preemption.reclaim_within_cohort
         if policy is not PreemptionPolicy.NEVER and self._node.parent is not None:
             below = self._node
             for cohort in self._node.ancestors():
-                for node in _queues_below(cohort, below):
-                    if not node.within_subtree(self._contested, FUTURE):
-                        found += [
-                            Candidate(record, node, Variant.FAIR_SHARE, cohort)
-                            for record in self._users(node)
-                            if self._may_go(policy, record)
-                        ]
+                nodes = [n for n in _queues_below(cohort, below) if not n.within_subtree(self._contested, FUTURE)]
+                found += [
+                    Candidate(record, node, Variant.FAIR_SHARE, cohort)
+                    for record, node, _ in self._merged(nodes, cohort, policy)
+                ]
                 below = cohort
-        found = self._sorted(found)
+        found.sort(key=lambda candidate: self._place(candidate.record))
         found.sort(key=lambda candidate: (candidate.record.hold is None, candidate.node is self._node))
         return found
 

@@ -136,18 +136,8 @@ class PreemptionSearch:
 
     # ---- candidates
 
-    def _from_queue(self) -> list[Candidate]:
-        policy = self._queue.preemption.within_queue
-        if policy is PreemptionPolicy.NEVER:
-            return []
-        return [
-            Candidate(record, self._node, Variant.WITHIN_QUEUE, None)
-            for record in self._users(self._node)
-            if self._may_go(policy, record)
-        ]
-
     def _of_queue(self) -> Lazily[Candidate]:
-        """As `_from_queue`, in the order in which they go."""
+        """Candidates of the same queue, in the order in which they go."""
         policy = self._queue.preemption.within_queue
         nodes = [] if policy is PreemptionPolicy.NEVER else [self._node]
         return Lazily(
@@ -223,7 +213,7 @@ class PreemptionSearch:
         known = queue.users.get(self._contested)
         if known is not None:
             return known
-        users = list(self._users(node, anybody=True))
+        users = list(self._users(node))
         found = sorted((*self._place(record), record) for record in users)
         if all(record.workload.checkpointed_at <= self._state.now for record in users):
             queue.users[self._contested] = found
@@ -248,14 +238,12 @@ class PreemptionSearch:
             else:
                 levels.append(iter(child.children))
 
-    def _users(self, node: TreeNode, *, anybody: bool = False) -> Iterator[Record]:
-        """Workloads of a queue that may go at all and use a contested cell; `anybody`, whoever searches."""
+    def _users(self, node: TreeNode) -> Iterator[Record]:
+        """As `_in_order`, as they stand."""
         contested = self._contested
         for record in self._state.queue(node.name).standing.values():
             standing = record.standing[FUTURE]
             if standing is None or not record.workload.preemptible:
-                continue
-            if not (anybody or self._is_open(record)):
                 continue
             for cell in contested:
                 if standing.charge.get(cell, 0) > 0:
@@ -300,9 +288,6 @@ class PreemptionSearch:
         """Lower priority first, then whoever loses least work (without checkpoints: the one admitted last), then
         uid."""
         return record.workload.priority, -saved_at(self._state, record), record.uid
-
-    def _sorted(self, candidates: list[Candidate]) -> list[Candidate]:
-        return sorted(candidates, key=lambda candidate: self._place(candidate.record))
 
     # ---- attempts
 
