@@ -79,16 +79,16 @@ class Controller:
         """Follows and leads in turns; a failed dependency is waited for with growing pauses, visibly."""
         backoff = Backoff(self._random, first=0.5, greatest=30.0)
         while True:
+            pause = RENEW / 2
             try:
                 if await self._acquire():
                     await self._lead(backoff)
-                else:
-                    await self._clock.sleep(RENEW / 2)
-                    continue
             except* (SQLAlchemyError, ApiError, OSError, StaleEpoch, LostLease) as group:
                 self.last_error = "; ".join(_flat(group))
                 log.warning("term ended", epoch=self._lease.epoch, error=self.last_error)
-                await self._clock.sleep(backoff.next())
+                pause = backoff.next()
+            # Not where the error is handled: meanwhile it would keep alive all that the term had in memory.
+            await self._clock.sleep(pause)
 
     async def _acquire(self) -> bool:
         if not await self._lease.acquire():

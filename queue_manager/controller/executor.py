@@ -1,4 +1,4 @@
-"""Executors: bring job objects in line with their rows. One task a workload at a time; events and annotations aside.
+"""Executors: bring job objects in line with their rows. One worker a workload at a time; events and annotations aside.
 
 An executor never trusts what it sent: after each write it decides again from the row and the newest object, so a
 repeated or half done action is repaired by doing it again.
@@ -7,10 +7,12 @@ repeated or half done action is repaired by doing it again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from enum import IntEnum
 from random import Random
+from typing import TypeVar
 
 import structlog
 
@@ -19,7 +21,8 @@ from queue_manager.cluster.port import PODS, ApiError, Cluster, Object, PatchTyp
 from queue_manager.controller.brain import Brain
 from queue_manager.controller.messages import that_it_runs
 from queue_manager.controller.notes import Notes
-from queue_manager.controller.tasks import Tasks
+from queue_manager.controller.outage import Outage, concerns_all, not_leading
+from queue_manager.controller.workers import Workers
 from queue_manager.kinds.kind import (
     Done,
     Kind,
@@ -33,6 +36,7 @@ from queue_manager.kinds.kind import (
 from queue_manager.store.records import Action, FailedTry, OutboxEntry, State, WorkloadRow
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 PARALLEL_WRITES = 64
 MOST_STEPS = 12
@@ -41,19 +45,50 @@ SETTLE_DOWN = 1.0
 """Seconds that a job which was started without its placement stays suspended at least."""
 
 
-@dataclass
+class _Turn(IntEnum):
+    NONE = 0
+    """The cluster has to move first, and wakes it."""
+    WAITS = 1
+    NOW = 2
+    PAUSES = 3
+
+
+@dataclass(slots=True)
 class _Pending:
-    """Outbox rows that wait for the same thing."""
+    """Outbox rows that wait for the same thing. There may be tens of thousands of these: nothing is kept in them that
+    is needed only while somebody works on one."""
 
     since: float
-    outbox: set[int] = field(default_factory=set)
+    outbox: tuple[int, ...] = ()
+    turn: _Turn = _Turn.NONE
     again: bool = False
-    running: bool = False
     asked: bool = False
+    backoff: Backoff | None = None
+
+
+@dataclass(slots=True)
+class _Try:
+    """How far the steps of a workload have come."""
+
+    steps: int = 0
+    repairs: int = 0
+    refused: str = ""
+
+
+class _SettlesDown(Exception):
+    """The job stays suspended for so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
 
 
 class Executors:
-    """Schedules executor tasks; finished outbox ids are collected in `done` for the next commit."""
+    """Gives workers what is to be done; finished outbox ids are collected in `done` for the next commit.
+
+    Stops go before starts: each frees quota that somebody is waiting for, and there are never more of them than jobs
+    that run. Starts are made in the order of their decisions.
+    """
 
     def __init__(
         self, cluster: Cluster, brain: Brain, clock: Clock, random: Random, component: str = "queue-manager"
@@ -65,11 +100,21 @@ class Executors:
         self._pending: dict[str, _Pending] = {}
         self._stopped: dict[str, float] = {}
         self._made: dict[str, Object] = {}
-        self._slots = asyncio.Semaphore(PARALLEL_WRITES)
+        self._settling: dict[str, _Try] = {}
         self._writes = asyncio.Semaphore(PARALLEL_WRITES)
-        self._tasks = Tasks()
+        self._busy = 0
+        self.outage = Outage(clock, random)
+        self._workers = Workers(clock, self.outage, PARALLEL_WRITES, self._is_stop, self._take, self._due, self._turn)
         self._notes = Notes(
-            cluster, brain, clock, random, self._settle, lambda uid: self.on_idle(uid), self._is_writing, component
+            cluster,
+            brain,
+            clock,
+            random,
+            self._settle,
+            lambda uid: self.on_idle(uid),
+            self._is_writing,
+            self.outage,
+            component,
         )
         self.done: list[int] = []
         self.failed: list[FailedTry] = []
@@ -79,8 +124,11 @@ class Executors:
     def submit(self, entry: OutboxEntry, last: WorkloadRow | None = None) -> None:
         """Takes over an outbox row; `last` is the row it was decided with, for when the workload has ended since."""
         if entry.action is Action.SYNC:
-            pending = self._pending.setdefault(entry.uid, _Pending(since=self._clock.monotonic()))
-            pending.outbox.add(entry.id)
+            pending = self._pending.get(entry.uid)
+            if pending is None:
+                pending = self._pending[entry.uid] = _Pending(since=self._clock.monotonic())
+            if entry.id not in pending.outbox:
+                pending.outbox += (entry.id,)
             self.wake(entry.uid)
         else:
             self._notes.submit(entry, last)
@@ -90,23 +138,32 @@ class Executors:
         pending = self._pending.get(uid)
         if pending is None or not pending.outbox:
             return
-        if pending.running:
+        if pending.turn is _Turn.NONE:
+            self._busy += 1
+            pending.turn = _Turn.WAITS
+            self._workers.put(uid)
+        elif pending.turn is _Turn.WAITS and not pending.again and self._is_stop(uid):
+            # It may have been put as a start, and whoever is stopped goes first. `again` says that this is done.
             pending.again = True
-            return
-        pending.running = True
-        self._tasks.spawn(self._sync_until_done(uid, pending))
+            self._workers.put(uid)
+        else:
+            pending.again = True
 
     def busy(self, uid: str) -> bool:
         """Whether a write decided by an older row may still be on its way; `on_idle` tells who asked when not any
         more."""
         pending = self._pending.get(uid)
-        if pending is None or not pending.running:
+        if pending is None or pending.turn is _Turn.NONE:
             return False
         pending.asked = True
         return True
 
     def _is_writing(self) -> bool:
-        return any(pending.running for pending in self._pending.values())
+        return self._busy > 0
+
+    def _is_stop(self, uid: str) -> bool:
+        row = self._brain.row(uid)
+        return row is not None and row.state is not State.STARTING
 
     def relabels(self, uid: str) -> bool:
         """Whether labels of the workload may still be on their way; `on_idle` tells when not any more."""
@@ -122,79 +179,126 @@ class Executors:
 
     def oldest_age(self) -> float:
         """Seconds since the oldest action that is not done yet was handed over; 0 when all is done."""
-        now = self._clock.monotonic()
-        return max((now - pending.since for pending in self._pending.values()), default=0.0)
+        oldest = next(iter(self._pending.values()), None)  # in the order in which they came
+        return 0.0 if oldest is None else self._clock.monotonic() - oldest.since
 
     async def close(self) -> None:
-        """Cancels every task; what they had not finished is still in the outbox."""
-        await self._tasks.close()
+        """Ends all work; what was not finished is still in the outbox."""
+        await self._workers.close()
         await self._notes.close()
 
-    def _settle(self, ids: set[int]) -> None:
+    def _settle(self, ids: Iterable[int]) -> None:
         self.done.extend(sorted(ids))
         self.on_progress()
 
-    async def _sync_until_done(self, uid: str, pending: _Pending) -> None:
-        backoff = Backoff(self._random, first=0.2, greatest=30.0)
+    def _take(self, uid: str) -> bool:
+        pending = self._pending.get(uid)
+        if pending is None or pending.turn is not _Turn.WAITS:
+            return False
+        pending.turn, pending.again = _Turn.NOW, False
+        return True
+
+    def _due(self, uid: str) -> None:
+        self._pending[uid].turn = _Turn.WAITS
+        self._workers.put(uid)
+
+    async def _turn(self, uid: str) -> None:
+        """What a worker does for a workload whose turn it is."""
+        pending, number = self._pending[uid], self.outage.number
+        ids, finished = pending.outbox, False
         try:
-            while True:
-                pending.again = False
-                ids = set(pending.outbox)
-                finished, pause = False, None
-                try:
-                    async with self._slots:
-                        finished = await self._sync(uid)
-                    backoff.reset()
-                except ApiError as error:
-                    pause = backoff.next(error.retry_after)
-                    until = self._clock.now() + timedelta(seconds=pause)
-                    self.failed.extend(FailedTry(id_, str(error), until) for id_ in sorted(ids))
-                    log.warning("write failed, tried again", workload=uid, error=str(error), pause=round(pause, 1))
-                    self.on_progress()
-                if pause is not None:
-                    # Not where the error is handled: meanwhile it would keep alive all that the try had in hand.
-                    await self._clock.sleep(pause)
-                    continue
-                if finished:
-                    pending.outbox -= ids
-                    self._settle(ids)
-                if not pending.again:
-                    break
-        finally:
-            pending.running = False
-            self._made.pop(uid, None)
-            if not pending.outbox:
-                self._pending.pop(uid, None)
-                if pending.asked:
-                    self.on_idle(uid)
+            finished = await self._sync(uid)
+        except _SettlesDown as wait:
+            self._pause(uid, pending, wait.seconds)
+        except ApiError as error:
+            self._failed(uid, pending, error, number)
+        except Exception:
+            self._rest(uid, pending)
+            raise
+        else:
+            pending.backoff = None
+            if finished:
+                pending.outbox = tuple(id_ for id_ in pending.outbox if id_ not in ids)
+                self._settle(ids)
+            if pending.again:
+                pending.turn = _Turn.WAITS
+                self._workers.put(uid)
+            else:
+                self._rest(uid, pending)
+
+    def _rest(self, uid: str, pending: _Pending) -> None:
+        """Nothing is to be done for it at present."""
+        pending.turn = _Turn.NONE
+        self._busy -= 1
+        self._made.pop(uid, None)
+        if not pending.outbox:
+            self._pending.pop(uid, None)
+            if pending.asked:
+                self.on_idle(uid)
+
+    def _pause(self, uid: str, pending: _Pending, seconds: float) -> None:
+        pending.turn = _Turn.PAUSES
+        self._workers.put_later(uid, seconds)
+
+    def _failed(self, uid: str, pending: _Pending, error: ApiError, number: int) -> None:
+        """Another try comes after a pause: of this workload, or of all where it would be the same for all."""
+        if concerns_all(error):
+            pause = self.outage.failed(error, number)
+            if not pause:
+                pending.turn = _Turn.WAITS
+                self._workers.put(uid, back=True)
+                return
+        else:
+            pending.backoff = pending.backoff or Backoff(self._random, first=0.2, greatest=30.0)
+            pause = pending.backoff.next(error.retry_after)
+            log.warning("write failed, tried again", workload=uid, error=str(error), pause=round(pause, 1))
+        until = self._clock.now() + timedelta(seconds=pause)
+        self.failed.extend(FailedTry(id_, str(error), until) for id_ in sorted(pending.outbox))
+        self.on_progress()
+        self._pause(uid, pending, pause)
+
+    async def _asked(self, answer: Awaitable[T]) -> T:
+        """What the API server answers. Any answer but one that concerns all is the end of an outage."""
+        try:
+            found = await answer
+        except ApiError as error:
+            if not concerns_all(error):
+                self._answered()
+            raise
+        self._answered()
+        return found
+
+    def _answered(self) -> None:
+        if self.outage.active:
+            self.outage.over()
+            self._workers.go_on()
 
     async def _sync(self, uid: str) -> bool:
         """Steps until done (True) or until the cluster has to move first (False). Raises ApiError worth a pause."""
-        refused = ""
-        repairs = 0
+        at = self._settling.pop(uid, None) or _Try()
         obj: Object | None = None
-        for _ in range(MOST_STEPS):
+        while at.steps < MOST_STEPS:
+            at.steps += 1
             row = self._brain.row(uid)
             if row is None or row.state in (State.FINISHED, State.FAILED, State.RUNNING):
                 return True
             if not self._brain.may_write():
-                raise ApiError(0, "NotLeading", "the lease is not certain at present")
+                raise not_leading()
             obj = _newer(obj, self._brain.object_of(row))
             if obj is None:
                 return await self._confirm_drained(row, None) if row.state is State.DRAINING else True
             if row.state is State.DRAINING and self._brain.kind_of(row).finished(obj) is not None:
                 # Over by itself: its controller ends what is left, and a suspension would only confuse people.
                 return await self._confirm_drained(row, obj)
-            if row.state is State.STARTING and uid in self._stopped:
-                await self._settle_down(uid)
-                continue
-            if row.state is State.STARTING and not await self._asks_the_same(row, obj):
-                return True
+            if row.state is State.STARTING:
+                self._settle_down(uid, at)
+                if not await self._asks_the_same(row, obj):
+                    return True
             try:
-                step = self._next_step(row, obj, refused)
+                step = self._next_step(row, obj, at.refused)
             except PlacementLost as problem:
-                repairs, step = repairs + 1, problem.repair
-                if repairs > MOST_REPAIRS:
+                at.repairs, step = at.repairs + 1, problem.repair
+                if at.repairs > MOST_REPAIRS:
                     # Written again and lost again: whoever takes it away would do so for ever.
                     self._brain.report_refused(row.uid, problem.message)
                     return True
@@ -209,10 +313,10 @@ class Executors:
                     await self._perform_all(row, writes)
                     return False
                 case Write():
-                    obj, refused = await self._perform(row, step, obj, refused)
-                    if refused and obj is None:
+                    obj, at.refused = await self._perform(row, step, obj, at.refused)
+                    if at.refused and obj is None:
                         return True
-        raise ApiError(0, "NoProgress", f"no end after {MOST_STEPS} steps; last refusal: {refused or 'none'}")
+        raise ApiError(0, "NoProgress", f"no end after {MOST_STEPS} steps; last refusal: {at.refused or 'none'}")
 
     async def _asks_the_same(self, row: WorkloadRow, obj: Object) -> bool:
         """As `Brain.refresh`. What a write of ours, which holds for one version only, has made of an object that was
@@ -238,12 +342,13 @@ class Executors:
         drained = row.state is not State.DRAINING
         return kind.next_stop(obj, self._brain.lookup, drained=drained, refused=refused)
 
-    async def _settle_down(self, uid: str) -> None:
+    def _settle_down(self, uid: str, at: _Try) -> None:
         """A job that somebody else had started is left suspended for a moment. Its controller may be about to make pods
         by what it saw before, and may not notice a suspension that is over at once: they would stay where they are."""
         since = self._stopped.pop(uid, None)
-        if since is not None:
-            await self._clock.sleep(max(0.0, since + SETTLE_DOWN - self._clock.monotonic()))
+        if since is not None and (pause := since + SETTLE_DOWN - self._clock.monotonic()) > 0:
+            self._settling[uid] = at
+            raise _SettlesDown(pause)
 
     def _runs_on(self, row: WorkloadRow, obj: Object) -> bool:
         return bool(self._brain.live_pods(row.uid)) or self._brain.kind_of(row).is_active(obj, self._brain.lookup)
@@ -299,7 +404,7 @@ class Executors:
 
     async def _read(self, row: WorkloadRow, kind: Kind) -> Object | None:
         try:
-            obj = await self._cluster.get(kind.resource, row.namespace, row.name)
+            obj = await self._asked(self._cluster.get(kind.resource, row.namespace, row.name))
         except ApiError as error:
             if error.not_found:
                 return None
@@ -313,8 +418,8 @@ class Executors:
         """As `send`, when it is its turn among the writes of all workloads. The lease may have lapsed by then."""
         async with self._writes:
             if not self._brain.may_write():
-                raise ApiError(0, "NotLeading", "the lease is not certain at present")
-            return await self.send(write)
+                raise not_leading()
+            return await self._asked(self.send(write))
 
     async def send(self, write: Write) -> Object | None:
         """Performs one write; None after a delete."""
@@ -350,10 +455,10 @@ class Executors:
         return True
 
     async def _pods(self, query: Query) -> list[Object]:
-        page = await self._cluster.list(PODS, query)
+        page = await self._asked(self._cluster.list(PODS, query))
         found = list(page.items)
         while page.continue_token:
-            page = await self._cluster.list(PODS, query, page.continue_token)
+            page = await self._asked(self._cluster.list(PODS, query, page.continue_token))
             found += page.items
         return found
 

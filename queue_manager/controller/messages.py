@@ -20,6 +20,7 @@ from queue_manager.cluster.clock import Backoff, Clock
 from queue_manager.cluster.port import ApiError, Cluster, Object, PatchType
 from queue_manager.controller.brain import Brain
 from queue_manager.controller.event_bodies import LONGEST_MESSAGE
+from queue_manager.controller.outage import Outage, not_leading
 from queue_manager.controller.tasks import Tasks
 from queue_manager.controller.timers import Timers
 from queue_manager.controller.transitions import describe_admission
@@ -70,7 +71,7 @@ def that_it_runs(row: WorkloadRow, obj: Object, write: Write) -> Write:
 
 class Messages:
     """`slots` bounds the writes at once, together with others that may wait; `busy` tells whether jobs are being
-    started or stopped."""
+    started or stopped; in an `outage` nothing is sent before its pause is over."""
 
     def __init__(
         self,
@@ -80,6 +81,7 @@ class Messages:
         random: Random,
         slots: asyncio.Semaphore,
         busy: Callable[[], bool],
+        outage: Outage,
     ) -> None:
         self._cluster = cluster
         self._brain = brain
@@ -87,6 +89,7 @@ class Messages:
         self._random = random
         self._slots = slots
         self._busy = busy
+        self._outage = outage
         self._next_lasting = clock.now()
         self._tasks = Tasks()
         self._timers = Timers()
@@ -159,7 +162,7 @@ class Messages:
             else:
                 self._tasks.spawn(self._write(uid))
         if self._lasting and now >= self._next_lasting:
-            self._next_lasting = now + timedelta(seconds=SOON)
+            self._next_lasting = now + timedelta(seconds=max(SOON, self._outage.pause))
             for uid in list(self._lasting)[: 1 if self._busy() else LASTING_AT_A_TIME]:
                 del self._lasting[uid]
                 self._tasks.spawn(self._write(uid))
@@ -184,11 +187,12 @@ class Messages:
     async def _write(self, uid: str) -> None:
         try:
             async with self._slots:
+                await self._outage.wait()
                 row = self._brain.row(uid)
                 if row is None or _delay(row) is None:
                     return
                 if not self._brain.may_write():
-                    raise ApiError(0, "NotLeading", "the lease is not certain at present")
+                    raise not_leading()
                 await self._bring(row)
             self._failures.pop(uid, None)
         except ApiError as error:

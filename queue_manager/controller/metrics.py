@@ -124,6 +124,11 @@ def _progress(term: Term) -> Iterator[Metric]:
         yield CounterMetricFamily(PREFIX + name, help_text, value=value)
     yield GaugeMetricFamily(PREFIX + "cycle_last_seconds", "Duration of the last pass", value=counters.last_seconds)
     yield GaugeMetricFamily(PREFIX + "outbox_age_seconds", "Age of the oldest action not done", value=term.outbox_age())
+    yield GaugeMetricFamily(
+        PREFIX + "writes_paused_seconds",
+        "Since when the API server takes no writes, 0 while it does",
+        value=term.executors.outage.age,
+    )
     lag = GaugeMetricFamily(
         PREFIX + "watch_lag_seconds", "Seconds since a watch last proved to be alive", labels=["resource"]
     )

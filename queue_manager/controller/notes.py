@@ -16,6 +16,7 @@ from queue_manager.controller.brain import Brain
 from queue_manager.controller.event_bodies import event_body, event_name
 from queue_manager.controller.labels import carriers, labels_on, lacks
 from queue_manager.controller.messages import Messages
+from queue_manager.controller.outage import Outage, not_leading
 from queue_manager.controller.tasks import Tasks
 from queue_manager.store.records import ENDED, Action, OutboxEntry, WorkloadRow
 
@@ -29,7 +30,7 @@ NOTE_DELAY = 0.1
 
 class Notes:
     """`settled` is told the ids of outbox entries that are done, `relabelled` whose labels are on their way no more;
-    `busy` tells whether jobs are being started or stopped."""
+    `busy` tells whether jobs are being started or stopped; in an `outage` nothing is sent before its pause is over."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Notes:
         settled: Callable[[set[int]], None],
         relabelled: Callable[[str], None],
         busy: Callable[[], bool],
+        outage: Outage,
         component: str,
     ) -> None:
         self._cluster = cluster
@@ -49,9 +51,10 @@ class Notes:
         self._settled = settled
         self._relabelled = relabelled
         self._component = component
+        self._outage = outage
         self._slots = asyncio.Semaphore(PARALLEL_NOTES)
         self._tasks = Tasks()
-        self.messages = Messages(cluster, brain, clock, random, self._slots, busy)
+        self.messages = Messages(cluster, brain, clock, random, self._slots, busy, outage)
         self._relabels: Counter[str] = Counter()
 
     def submit(self, entry: OutboxEntry, last: WorkloadRow | None) -> None:
@@ -90,11 +93,12 @@ class Notes:
             pause = 0.0
             try:
                 async with self._slots:
+                    await self._outage.wait()
                     row = self._brain.row(entry.uid)
                     if row is None and last is not None and (entry.action is Action.EVENT or last.state in ENDED):
                         row = last
                     if row is not None and not self._brain.may_write():
-                        raise ApiError(0, "NotLeading", "the lease is not certain at present")
+                        raise not_leading()
                     if row is not None:
                         await action(row, entry)
                 break
