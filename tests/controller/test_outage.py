@@ -234,6 +234,18 @@ async def test_after_an_outage_all_go_on_when_one_has_got_through() -> None:
         assert len(here.executors.done) == 1000
 
 
+async def test_who_was_on_its_way_when_an_outage_began_keeps_its_place() -> None:
+    async with place() as here:
+        here.trouble = lambda name: UNREACHABLE
+        for name in names(1000):
+            here.submit(name)
+        await here.clock.advance(0.0)
+        here.trouble = lambda name: None
+        await here.clock.advance(1.0)
+        others = PARALLEL_WRITES - 1  # all but the one that has told of it
+        assert {*here.asked[PARALLEL_WRITES : PARALLEL_WRITES + others]} == {*names(PARALLEL_WRITES)[1:]}
+
+
 async def test_a_server_that_asks_for_a_pause_is_left_alone_so_long() -> None:
     async with place() as here:
         here.trouble = lambda name: ApiError(429, "TooManyRequests", "too many", retry_after=20.0)
