@@ -158,6 +158,10 @@ class Executors:
         pending.asked = True
         return True
 
+    def backlog(self) -> int:
+        """Starts and stops that are being written or wait for their turn; without those that pause after a failure."""
+        return self._workers.backlog()
+
     def _is_writing(self) -> bool:
         return self._busy > 0
 

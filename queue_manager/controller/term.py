@@ -49,9 +49,13 @@ from queue_manager.store.times import to_microseconds
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-BATCH, MOST_BATCH, SHARE = 0.005, 0.15, 2
+BATCH, MOST_BATCH, SHARE, QUIET = 0.005, 0.15, 2, 8
 """Seconds in which events are gathered into one decision, within these bounds: `SHARE` times as long as the last one
-took. Where there is much to do, fewer passes and commits have more in them, and starts are sent in between."""
+took, so that where there is much to do fewer passes and commits have more in them, and starts are sent in between. Where
+`QUIET` starts and stops or fewer are being written, what an end frees is given away at once."""
+BACKLOG, MOST_ADMITTED = 128, 512
+"""Admissions of a plan; and how many starts and stops may have yet to be written for there to be any. What could not be
+started for seconds would hold quota that those who come meanwhile have a better right to, and be evicted for it."""
 
 
 def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -134,6 +138,7 @@ class Term:
         self._kueue_keys = False
         self._crowds = Crowds(clock, self.picture.pods.live)
         self._left_over: list[OutboxEntry] = []
+        self._more = False
 
     async def run(self) -> None:
         """Reads the store, waits for the watches, then decides for as long as it leads."""
@@ -285,11 +290,14 @@ class Term:
             finally:
                 waiter.cancel()
                 timer.cancel()
-        await self._clock.sleep(min(MOST_BATCH, max(BATCH, SHARE * self.counters.last_seconds)))
+        gather = SHARE * self.counters.last_seconds if self.executors.backlog() > QUIET else 0.0
+        await self._clock.sleep(min(MOST_BATCH, max(BATCH, gather)))
 
     def _until_something_is_due(self) -> float:
         """Seconds until a workload's backoff ends, or something is to be looked at again; a minute at most."""
         pause = self._crowds.pause(self.reasons.pause(self.inbox.pause()))
+        if self._more:
+            pause = min(pause, MOST_BATCH)
         if (patience := self.picture.sites.next()) is not None:
             pause = min(pause, (patience - self._clock.now()).total_seconds() + 0.001)
         if (backoff := self.picture.engine.wake_at()) is not None:
@@ -384,7 +392,9 @@ class Term:
         now = self._clock.now()
         one_at_a_time = self.picture.compiled.settings.block_admission
         self.picture.engine.gate(frozenset(self.picture.not_ready) if one_at_a_time else None)
-        plan = self.picture.engine.plan(to_microseconds(now))
+        most = MOST_ADMITTED if self.executors.backlog() <= BACKLOG else 0
+        plan = self.picture.engine.plan(to_microseconds(now), most)
+        self._more = plan.more
         changes = changes_of(plan, self.picture, now)
         if not changes:
             return

@@ -72,6 +72,10 @@ class Workers:
             self._working += 1
             self._tasks.spawn(self._run())
 
+    def backlog(self) -> int:
+        """How many are being worked on or wait for their turn; without those that pause."""
+        return len(self._first) + len(self._then) + self._working
+
     async def close(self) -> None:
         """Ends all work where it stands."""
         if self._alarm is not None:

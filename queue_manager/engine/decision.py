@@ -187,7 +187,7 @@ class Hold:
 class Plan:
     """The outcome of one pass, in the order decided. `waiting` holds those whose reason was (re)computed in this
     pass, `holds` all that stand after it. `resizes` are admissions of running workloads that grew: they replace the
-    ones before."""
+    ones before. `more`: it ended at the number of admissions that was asked for, so that others may start, too."""
 
     now: int
     revision: int
@@ -196,3 +196,4 @@ class Plan:
     waiting: Sequence[Waiting] = ()
     holds: tuple[Hold, ...] = ()
     resizes: tuple[Admission, ...] = ()
+    more: bool = False

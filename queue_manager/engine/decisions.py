@@ -197,8 +197,8 @@ class Decisions:
                 self._evictions[index] = replace(eviction, by=record.uid, message=message)
                 self._state.log.assign(victim, "evicted_by", record.uid)
 
-    def plan(self, holds: tuple[Hold, ...]) -> Plan:
-        """What was decided, with the holds for the starving."""
+    def plan(self, holds: tuple[Hold, ...], more: bool) -> Plan:
+        """What was decided, with the holds for the starving; `more` as in `Plan`."""
         return Plan(
             self._now,
             self._state.configuration.revision,
@@ -207,6 +207,7 @@ class Decisions:
             self._report(),
             holds=holds,
             resizes=tuple(self._resizes.values()),
+            more=more,
         )
 
     # ---- report

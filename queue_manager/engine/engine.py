@@ -221,16 +221,19 @@ class Engine:
             self._final()
 
     @_changes
-    def plan(self, now: int) -> Plan:
-        """Plays rounds until one changes nothing and applies the outcome to the state.
+    def plan(self, now: int, most: int | None = None) -> Plan:
+        """Plays rounds until one changes nothing, or there are `most` admissions, and applies the outcome to the state.
 
         `now` is in microseconds. The plan stays revocable until the next change of state: see `revoke`. Without the
         policy `hold_freed_quota` a plan ends with the first round that decides something, as a cycle of Kueue does.
+
+        `most` is for callers who can't start more at present: a round that is begun is played to its end, and the next
+        plan goes on from there (`Plan.more`). Nobody is evicted again, and no rank lost, for what was chosen too early.
         """
         settle_places(self._state)
         self._final()
         self._state.now = now
-        plan = play_pass(self._state, now)
+        plan = play_pass(self._state, now, most)
         if isinstance(plan.waiting, Told):
             self._told = ref(plan.waiting)
         return plan

@@ -10,8 +10,9 @@ from queue_manager.engine.state import State
 from queue_manager.engine.tree import FUTURE
 
 
-def play_pass(state: State, now: int) -> Plan:
-    """Plays a pass, and once more from the start where somebody evicted for nothing (policy `hold_freed_quota`).
+def play_pass(state: State, now: int, most: int | None = None) -> Plan:
+    """Plays a pass, and once more from the start where somebody evicted for nothing (policy `hold_freed_quota`). `most`
+    as in `Engine.plan`.
 
     Whoever evicted and lost the room to somebody who came later in the pass may evict only when the others have come
     to rest, and not at all in this pass if it loses again. If higher ranks lose by that, for they were to profit from
@@ -20,17 +21,17 @@ def play_pass(state: State, now: int) -> Plan:
     losses: Counter[str] = Counter()
     excused: set[str] = set()
     mark = state.log.mark()
-    played = Pass(state, now, losses)
+    played = Pass(state, now, losses, most)
     played.run()
     while lost := set(played.in_vain()) - excused:
         before = _ranks(state)
         state.log.revert(mark)
-        again = Pass(state, now, losses + Counter(lost))
+        again = Pass(state, now, losses + Counter(lost), most)
         again.run()
         if _better(before, _ranks(state)):
             excused |= lost
             state.log.revert(mark)
-            again = Pass(state, now, losses)
+            again = Pass(state, now, losses, most)
             again.run()
         else:
             losses.update(lost)

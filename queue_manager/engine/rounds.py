@@ -41,13 +41,15 @@ class Look(NamedTuple):
 
 
 class Pass:
-    """One pass over a state. `losses`: how often a workload has evicted in vain when the pass was played before."""
+    """One pass over a state. `losses`: how often a workload has evicted in vain when the pass was played before.
+    `most`: after how many admissions there is no further round; None is no limit."""
 
-    def __init__(self, state: State, now: int, losses: Mapping[str, int]) -> None:
+    def __init__(self, state: State, now: int, losses: Mapping[str, int], most: int | None) -> None:
         self._state = state
         self._now = now
         self._keeper = Keeper(state)
         self._losses = losses
+        self._most = most
         self._last = {uid for uid, times in losses.items() if times == 1}
         self._decisions = Decisions(state, now)
         self._heads = Heads(state, self._decisions)
@@ -84,7 +86,7 @@ class Pass:
 
     def plan(self) -> Plan:
         """What was decided."""
-        return self._decisions.plan(self._keeper.holds())
+        return self._decisions.plan(self._keeper.holds(), self._enough and bool(self._state.live))
 
     def _let_evict(self) -> bool:
         """Those who had evicted in vain may do so now that the others have come to rest; says if there are any."""
@@ -189,12 +191,17 @@ class Pass:
         """Whether the gate is closed by an admission of this very pass."""
         return self._state.not_ready is not None and bool(self._decisions.admissions)
 
+    @property
+    def _enough(self) -> bool:
+        """Whether this pass has admitted as many as it was asked for."""
+        return self._most is not None and len(self._decisions.admissions) >= self._most
+
     def _rounds(self) -> None:
-        while not self._full:
+        while not (self._full or self._enough):
             self._decisions.round_number += 1
             before = self._decisions.changes
             progress = self._round()
-            if self._full:
+            if self._full or self._enough:
                 self._flush()
                 return
             if not self._holds and self._decisions.changes != before:
