@@ -10,7 +10,7 @@ import msgspec
 
 from queue_manager.cluster.port import Object
 
-MOST_UNPACKED = 2000
+MOST_UNPACKED = 5000
 """Objects of a collection that are kept as they are used."""
 
 _pack = msgspec.json.Encoder().encode
