@@ -125,6 +125,11 @@ def _progress(term: Term) -> Iterator[Metric]:
     yield GaugeMetricFamily(PREFIX + "cycle_last_seconds", "Duration of the last pass", value=counters.last_seconds)
     yield GaugeMetricFamily(PREFIX + "outbox_age_seconds", "Age of the oldest action not done", value=term.outbox_age())
     yield GaugeMetricFamily(
+        PREFIX + "writes_backlog",
+        "Starts and stops that have yet to be written; where they are many, nobody more is admitted",
+        value=term.executors.backlog(),
+    )
+    yield GaugeMetricFamily(
         PREFIX + "writes_paused_seconds",
         "Since when the API server takes no writes, 0 while it does",
         value=term.executors.outage.age,

@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 BATCH, MOST_BATCH, SHARE, QUIET = 0.005, 0.15, 2, 8
 """Seconds in which events are gathered into one decision, within these bounds: `SHARE` times as long as the last one
-took, so that where there is much to do fewer passes and commits have more in them, and starts are sent in between. Where
+took: where there is much to do, fewer passes and commits have more in them, and starts are sent in between. Where
 `QUIET` starts and stops or fewer are being written, what an end frees is given away at once."""
 BACKLOG, MOST_ADMITTED = 128, 512
 """Admissions of a plan; and how many starts and stops may have yet to be written for there to be any. What could not be

@@ -1,4 +1,4 @@
-"""Plans that end after so many admissions, for a caller who can't start more at present, and go on with the next one."""
+"""Plans that end after so many admissions, for a caller who can't start more at present; the next one goes on."""
 
 from __future__ import annotations
 
