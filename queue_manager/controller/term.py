@@ -54,8 +54,8 @@ BATCH, MOST_BATCH, SHARE, QUIET = 0.005, 0.15, 2, 8
 took: where there is much to do, fewer passes and commits have more in them, and starts are sent in between. Where
 `QUIET` starts and stops or fewer are being written, what an end frees is given away at once."""
 BACKLOG, MOST_ADMITTED = 128, 512
-"""Admissions of a plan; and how many starts and stops may have yet to be written for there to be any. What could not be
-started for seconds would hold quota that those who come meanwhile have a better right to, and be evicted for it."""
+"""How many starts and stops may have yet to be written when there is a plan, and the admissions of a plan. What could
+not be started for seconds would hold quota that those who come meanwhile have a better right to, and be evicted."""
 
 
 def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -388,12 +388,15 @@ class Term:
     # --- decisions ----------------------------------------------------------------------------------------------
 
     async def _cycle(self) -> None:
-        """One pass of the engine, committed whole; losers are read again and the pass is taken back."""
+        """One pass of the engine, committed whole; losers are read again and the pass is taken back. None while much of
+        those before has yet to be written."""
+        self._more = self.executors.backlog() > BACKLOG
+        if self._more:
+            return
         now = self._clock.now()
         one_at_a_time = self.picture.compiled.settings.block_admission
         self.picture.engine.gate(frozenset(self.picture.not_ready) if one_at_a_time else None)
-        most = MOST_ADMITTED if self.executors.backlog() <= BACKLOG else 0
-        plan = self.picture.engine.plan(to_microseconds(now), most)
+        plan = self.picture.engine.plan(to_microseconds(now), MOST_ADMITTED)
         self._more = plan.more
         changes = changes_of(plan, self.picture, now)
         if not changes:
