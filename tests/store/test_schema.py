@@ -178,6 +178,7 @@ def test_the_audit_and_the_ledger_are_append_only(store: Store) -> None:
 
 def test_an_interval_ends_once(store: Store) -> None:
     fill(store)
+    store.keep_history(NOW, NOW, NOW)  # the month of NOW, whichever today's is
     end = text("UPDATE ledger SET until = since + interval '1 minute'")
     with store.engine.begin() as connection:
         assert connection.execute(end).rowcount == 1
