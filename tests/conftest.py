@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -13,6 +14,8 @@ from pathlib import Path
 import hypothesis  # noqa: F401  its plugin imports it in the summary, where CPython 3.11.7 fails at times (recursion depth mismatch of the AST)
 import psycopg
 import pytest
+import schemathesis.reporting.html.writer
+import schemathesis.reporting.junitxml  # the same, at the end of a session
 import structlog
 from sqlalchemy import Engine, make_url
 
@@ -21,6 +24,9 @@ from queue_manager.store.binaries import EmbeddedError
 from queue_manager.store.database import conninfo, make_engine
 from queue_manager.store.embedded import EmbeddedPostgres
 from queue_manager.store.store import Store
+
+with contextlib.suppress(ImportError):  # the same; it is compiled, though a package that it needs is not here
+    import schemathesis.reporting.allure  # noqa: F401
 
 _TEMPLATE = "template_of_tests"
 _numbers = itertools.count(1)
