@@ -246,7 +246,7 @@ class Executors:
 
     def _failed(self, uid: str, pending: _Pending, error: ApiError, number: int) -> None:
         """Another try comes after a pause: of this workload, or of all where it would be the same for all."""
-        if concerns_all(error):
+        if self.outage.concerns_all(error, uid):
             pause = self.outage.failed(error, number)
             if not pause:
                 pending.turn = _Turn.WAITS
@@ -273,8 +273,9 @@ class Executors:
         return found
 
     def _answered(self) -> None:
-        if self.outage.active:
-            self.outage.over()
+        was_active = self.outage.active
+        self.outage.over()
+        if was_active:
             self._workers.go_on()
 
     async def _sync(self, uid: str) -> bool:

@@ -131,7 +131,7 @@ def _progress(term: Term) -> Iterator[Metric]:
     )
     yield GaugeMetricFamily(
         PREFIX + "writes_paused_seconds",
-        "Since when the API server takes no writes, 0 while it does",
+        "Seconds for which the API server has taken no writes, 0 while it takes them",
         value=term.executors.outage.age,
     )
     lag = GaugeMetricFamily(

@@ -43,6 +43,7 @@ class Outage:
         self._backoff = Backoff(random, first=FIRST, greatest=GREATEST)
         self._since = 0.0
         self._until = 0.0
+        self._suspect = ""
         self.number = 0
         self.active = False
 
@@ -56,6 +57,16 @@ class Outage:
     def age(self) -> float:
         """Seconds since writes pause; 0 while they are made."""
         return self._clock.monotonic() - self._since if self.active else 0.0
+
+    def concerns_all(self, error: ApiError, uid: str) -> bool:
+        """As the function, for a write of this workload. An internal error may be about its objects alone: it takes
+        those of two workloads, with no answer in between, or nobody could start while one of them fails for ever."""
+        if not concerns_all(error):
+            return False
+        if error.status != 500 or self.active or self._suspect not in ("", uid):
+            return True
+        self._suspect = uid
+        return False
 
     async def wait(self) -> None:
         """Returns when somebody may try again."""
@@ -82,6 +93,7 @@ class Outage:
 
     def over(self) -> None:
         """The API server has answered."""
+        self._suspect = ""
         if self.active:
             log.info("writes go on", seconds=round(self.age, 1))
             self.active = False

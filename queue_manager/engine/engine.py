@@ -228,7 +228,7 @@ class Engine:
         policy `hold_freed_quota` a plan ends with the first round that decides something, as a cycle of Kueue does.
 
         `most` is for callers who can't start more at present: a round that is begun is played to its end, and the next
-        plan goes on from there (`Plan.more`). Nobody is evicted again, and no rank lost, for what was chosen too early.
+        plan goes on from there (`Plan.more`), with whoever has come meanwhile.
         """
         settle_places(self._state)
         self._final()

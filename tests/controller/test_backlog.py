@@ -55,3 +55,26 @@ async def test_all_that_may_be_reserved_is_though_nothing_is_written_and_nothing
         names = ("a", "b", "c", "d")
         await asyncio.gather(*(world.submit(batch_job(name, 1), JOBS) for name in names))
         await world.until(lambda: set(map(world.state, names)) == {State.RESERVED}, "all are reserved", within=3)
+
+
+async def test_a_start_that_is_answered_late_keeps_nobody_waiting_once_it_is(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that the watches show of it has been seen by then: nothing more happens."""
+    monkeypatch.setattr(term, "BACKLOG", 0)
+    monkeypatch.setattr(term, "MOST_ADMITTED", 1)
+    send = Executors.send
+
+    async def answered_late(self: Executors, *arguments: Any) -> Any:
+        result = await send(self, *arguments)
+        await self._clock.sleep(20)
+        return result
+
+    monkeypatch.setattr(Executors, "send", answered_late)
+    async with World(store, events=False) as world:
+        await world.until_ready()
+        names = ("a", "b")
+        for name in names:
+            await world.submit(batch_job(name, 1, seconds=3000), JOBS)
+        await world.until(lambda: sum(map(world.admissions, names)) == 1, "one is admitted")
+        await world.until(lambda: sum(map(world.admissions, names)) == 2, "the other is", within=21)

@@ -22,6 +22,7 @@ from queue_manager.store.records import Action, OutboxEntry, State, WorkloadRow
 from tests.store.builders import admitted, workload
 
 UNREACHABLE = ApiError(0, "Unreachable", "connection refused")
+INTERNAL = ApiError(500, "InternalError", "etcdserver: request timed out")
 
 
 class Place:
@@ -232,6 +233,30 @@ async def test_after_an_outage_all_go_on_when_one_has_got_through() -> None:
         assert here.running() == 1000
         assert here.executors.outage.age == 0
         assert len(here.executors.done) == 1000
+
+
+async def test_one_object_that_fails_for_ever_is_in_nobodys_way() -> None:
+    async with place() as here:
+        here.trouble = lambda name: INTERNAL if name == "poison" else None
+        here.submit("poison")
+        for name in names(20):
+            await here.clock.advance(7.0)
+            here.submit(name)
+            await here.clock.advance(0.0)
+            assert here.running(name) == 1
+        assert here.asked.count("poison") > 5
+        assert here.executors.outage.age == 0
+
+
+async def test_internal_errors_of_two_workloads_without_an_answer_in_between_pause_all() -> None:
+    async with place() as here:
+        here.trouble = lambda name: INTERNAL
+        for name in names(1000):
+            here.submit(name)
+        await here.clock.advance(0.0)
+        assert here.executors.outage.active
+        await here.clock.advance(60.0)
+        assert len(here.asked) < 2 * PARALLEL_WRITES
 
 
 async def test_who_was_on_its_way_when_an_outage_began_keeps_its_place() -> None:
