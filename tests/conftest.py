@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,8 +25,11 @@ from queue_manager.store.database import conninfo, make_engine
 from queue_manager.store.embedded import EmbeddedPostgres
 from queue_manager.store.store import Store
 
-with contextlib.suppress(ImportError):  # the same; it is compiled, though a package that it needs is not here
-    import schemathesis.reporting.allure  # noqa: F401
+try:
+    import schemathesis.reporting.allure  # noqa: F401  the same
+except ImportError:
+    # A package that it needs is not here. Else it would be compiled and tried again at the end.
+    sys.modules["schemathesis.reporting.allure"] = None  # type: ignore[assignment]
 
 _TEMPLATE = "template_of_tests"
 _numbers = itertools.count(1)
